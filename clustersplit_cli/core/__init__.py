@@ -1,0 +1,1 @@
+"""Equations only: no files, no printing, no command line."""

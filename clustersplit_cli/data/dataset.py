@@ -1,0 +1,93 @@
+"""The validated arrays that the rest of the program works on; no input or output here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Value = str | int | bool
+
+
+@dataclass(frozen=True)
+class Categories:
+    """One categorical column: `values[codes[i]]` is the value at row i.
+
+    `values` are the distinct values that occur, sorted (numbers by size, text by code point).
+    """
+
+    codes: NDArray[np.int32]
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file that was read, so that a report can say exactly what a split was made from."""
+
+    path: str
+    role: str  # features | label | domain | metadata
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The rows taking part in a split.
+
+    Attributes
+    ----------
+    features : (n, d) float16, float32 or float64, C-contiguous, all finite.
+    feature_names : the d column names (`embedding[0]`, ... for a list column, `0`, ... for a plain array).
+    feature_columns : the source columns they came from, as the report lists them (`["embedding"]`, or all names).
+    categories : the columns used to form cells, by the word the user called them (`label`, `domain`, or a name).
+    rows : (n,) int64, ascending; position of each row in the input, before exclusions and dropped rows.
+    n_rows : number of rows in the input.
+    n_excluded, n_dropped : rows left out by request, and rows dropped because they were not finite.
+    ids : the id column for *all* `n_rows` rows (a pyarrow Array), or None.
+    id_name : its name.
+    files : every file read.
+    notes : (code, message) warnings found while reading.
+    """
+
+    features: NDArray[np.floating[Any]]
+    feature_names: tuple[str, ...]
+    feature_columns: tuple[str, ...]
+    categories: Mapping[str, Categories]
+    rows: NDArray[np.int64]
+    n_rows: int
+    n_excluded: int = 0
+    n_dropped: int = 0
+    ids: Any = None
+    id_name: str | None = None
+    files: tuple[InputFile, ...] = ()
+    notes: tuple[tuple[str, str], ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """What to read, in the words of the command line. `None` means "the user did not say"."""
+
+    path: Path
+    columns: tuple[str, ...] = ()
+    label: str | None = None
+    domain: str | None = None
+    label_file: Path | None = None
+    domain_file: Path | None = None
+    metadata: Path | None = None
+    stratify: tuple[str, ...] | None = None  # column words of the one family; () means total size only
+    exclude: tuple[tuple[str, str], ...] = ()  # (column word, value as text)
+    id_column: str | None = None
+    drop_invalid: bool = False
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of the features before they are read; None where only reading can tell."""
+
+    n_rows: int | None
+    n_features: int | None
+    itemsize: int | None

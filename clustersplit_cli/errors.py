@@ -1,0 +1,48 @@
+"""The exception tree: every error a user can cause, with its exit code and its cure."""
+
+from __future__ import annotations
+
+
+class ClusterSplitError(Exception):
+    """An expected failure: one line saying what is wrong, one line with the cure."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class CheckFailed(ClusterSplitError):
+    """A check the user asked for did not hold."""
+
+    exit_code = 1
+
+
+class UsageError(ClusterSplitError):
+    """An option has a value that cannot be used, or options contradict each other."""
+
+
+class InputError(ClusterSplitError):
+    """An input file is missing, unreadable, malformed, or holds unusable values."""
+
+
+class OutputError(ClusterSplitError):
+    """The output exists already or cannot be written."""
+
+
+class MemoryPlanError(ClusterSplitError):
+    """The work does not fit the memory budget."""
+
+
+class InfeasibleError(ClusterSplitError):
+    """No split meets the constraints."""
+
+    exit_code = 3
+
+
+class SolverError(ClusterSplitError):
+    """The solver is missing or failed."""
+
+    exit_code = 4

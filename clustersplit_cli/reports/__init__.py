@@ -1,0 +1,1 @@
+"""One summary of a run; JSON and terminal only render it."""

@@ -1,0 +1,212 @@
+"""The summary of a run: every number a report can show, computed once, rendered elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ToolVersions:
+    """Versions of everything that can change a result."""
+
+    version: str
+    python: str
+    numpy: str
+    scipy: str
+    pulp: str
+    cbc: str | None
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """One input file."""
+
+    path: str
+    role: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class InputSummary:
+    """What was read."""
+
+    files: tuple[FileSummary, ...]
+    n_rows: int
+    n_features: int
+    columns: tuple[str, ...]
+    n_excluded: int
+    n_dropped: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows on each side."""
+
+    train: int
+    val: int
+
+
+@dataclass(frozen=True)
+class SubsampleMMD:
+    """Unbiased MMD² under the exact kernel on a seeded subsample (Nyström runs only)."""
+
+    mmd_squared_unbiased: float
+    standard_error: float
+    size: int
+
+
+@dataclass(frozen=True)
+class MMDSummary:
+    """The maximum mean discrepancy between the two sides (biased estimator)."""
+
+    value: float
+    squared: float
+    kernel: str
+    gamma: float | None
+    geometry: str
+    subsample: SubsampleMMD | None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The k-means objective; `identity_residual` is |SSq(S) - Psi - |T||V|/n MMD²| / SSq(S)."""
+
+    psi: float
+    ssq_total: float
+    identity_residual: float
+
+
+@dataclass(frozen=True)
+class TracePoint:
+    """The objective after one step of the winning run."""
+
+    phase: str
+    iteration: int
+    psi: float
+
+
+@dataclass(frozen=True)
+class RestartSummary:
+    """Where one start ended."""
+
+    start: str
+    iterations: int
+    psi: float
+    mmd: float
+    converged: bool
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """One cell's quota and what it got; `cell` maps column words to values (empty: the whole set)."""
+
+    cell: dict[str, Any]
+    size: int
+    target: int
+    lower: int
+    upper: int
+    actual: int
+    satisfied: bool
+
+
+@dataclass(frozen=True)
+class ConstraintsSummary:
+    """Every cell's quota, and whether all hold."""
+
+    all_satisfied: bool
+    cells: tuple[CellSummary, ...]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Proof that the split is a fixed point of the constrained k-means assignment step.
+
+    `gap` is (cost of the returned split - optimum of the LP) / optimum.
+    """
+
+    backend: str  # cbc | threshold
+    status: str
+    objective: float
+    gap: float
+    integral: bool
+    n_lps: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Upper bound on the MMD of any split that meets the constraints."""
+
+    mmd_upper: float
+    fraction: float
+    kernel: str
+
+
+@dataclass(frozen=True)
+class RandomBaseline:
+    """MMD of seeded random splits that meet the same quotas."""
+
+    n: int
+    mmd_mean: float
+    mmd_sd: float
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What the MMD is compared with."""
+
+    random: RandomBaseline
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall-clock seconds per step, in order, and the process's peak resident memory."""
+
+    steps: dict[str, float]
+    total: float
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the user should know before trusting the split."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the kernel is held, what that takes, and why."""
+
+    geometry: str  # dense | linear | nystrom
+    landmarks: int | None
+    bytes: int
+    budget: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything `report.json` says; null where not computed."""
+
+    schema_version: int
+    tool: ToolVersions
+    input: InputSummary
+    config: dict[str, Any]
+    seed: int
+    sizes: Sizes
+    plan: Plan
+    mmd: MMDSummary
+    objective: Objective
+    trace: tuple[TracePoint, ...]
+    restarts: tuple[RestartSummary, ...]
+    constraints: ConstraintsSummary
+    certificate: Certificate | None
+    bound: Bound | None
+    baselines: Baselines
+    timing: Timing
+    warnings: tuple[Notice, ...]
