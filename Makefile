@@ -65,7 +65,7 @@ $(VENV)/pyvenv.cfg: FORCE
 	        test ! -f $$stamp || test "$$(cat $$stamp)" = "$(CURDIR)" || return 1; \
 	    done; \
 	    test -n "$(PYTHON_IS_CHOSEN)" || return 0; \
-	    test "$$("$(BIN)/python" -c "$$base")" = "$$("$(PYTHON)" -c "$$base")"; \
+	    test "$$("$(BIN)/python" -c "$$base")" = "$$("$(PYTHON)" -c "$$base" 2>/dev/null)"; \
 	}; \
 	base='import sys; print(sys.version_info, sys.base_prefix)'; \
 	if usable; then exit 0; fi; \
