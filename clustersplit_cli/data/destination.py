@@ -1,0 +1,178 @@
+"""May this path be written? Asked before any work, so that a long run cannot end in a refusal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from clustersplit_cli.errors import OutputError
+
+REPORT_NAME = "report.json"
+_RUN_SUFFIXES = frozenset({".json", ".npy", ".txt", ".parquet", ".html"})
+
+_CAUSES = {
+    errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space, or write to another disk"),
+    errno.EFBIG: ("the file would exceed the file-size limit", "raise the limit (ulimit -f)"),
+    errno.EACCES: ("permission denied", "choose a place you may write to"),
+    errno.EPERM: ("permission denied", "choose a place you may write to"),
+    errno.EROFS: ("the file system is read-only", "choose a place you may write to"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter name (most systems allow 255 bytes)"),
+    errno.EBUSY: ("it is in use as a mount point", "choose a directory inside it"),
+    errno.EXDEV: ("it is in use as a mount point", "choose a directory inside it"),
+}
+
+
+def output_error(path: Path | str, error: OSError) -> OutputError:
+    """Say in one line why `path` could not be written, and what helps."""
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    cause, hint = _CAUSES.get(error.errno or 0, (reason, "choose another place"))
+    return OutputError(f"cannot write {path}: {cause}", hint=hint)
+
+
+def resolve(path: Path) -> Path:
+    """Follow symbolic links, so that what is built beside the destination shares its file system."""
+    try:
+        return path.resolve()
+    except OSError as error:
+        raise output_error(path, error) from error
+    except (RuntimeError, ValueError) as error:  # a loop of links; a NUL in the name
+        raise OutputError(f"cannot write {path!r}: {error}", hint="choose another place") from error
+
+
+def is_complete(directory: Path) -> bool:
+    """Tell whether `directory` is a whole run.
+
+    It is when its `report.json` is a JSON object with a `schema_version`: the report is written last, so
+    a directory that has one has everything else.
+    """
+    try:
+        report = json.loads((directory / REPORT_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(report, dict) and "schema_version" in report
+
+
+def is_vacant(path: Path) -> bool:
+    """Tell whether a directory can be renamed to `path` without losing anything."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except FileNotFoundError:
+        return True
+    except NotADirectoryError:
+        return False
+
+
+def check_destination(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a directory that a run must not, or cannot, be published as.
+
+    Call `publish.recover` first: it may bring back a result that a killed run had moved aside.
+
+    Parameters
+    ----------
+    path : where the run directory is to be.
+    force : replace an earlier run. Anything that is not a run of this program is refused all the same.
+    inputs : the files and directories that are read; the destination may neither hold them nor lie in them.
+
+    Raises
+    ------
+    OutputError
+        Saying what is in the way, with the cure as its hint.
+    """
+    destination = resolve(path)
+    _refuse_overlap(path, destination, inputs)
+    _refuse_unwritable_parent(path, destination)
+    try:
+        refuse_occupied(path, destination, force=force)
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
+def check_file_destination(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a file that must not, or cannot, be written; parameters as in `check_destination`."""
+    destination = resolve(path)
+    _refuse_overlap(path, destination, inputs)
+    _refuse_unwritable_parent(path, destination)
+    try:
+        exists = os.path.lexists(destination)
+        if destination.is_dir():
+            raise OutputError(f"{path} is a directory", hint="name a file")
+        if exists and not destination.is_file():  # renaming over a device or a pipe would destroy it
+            raise OutputError(f"{path} is not a regular file", hint="choose another name")
+    except OSError as error:
+        raise output_error(path, error) from error
+    if exists and not force:
+        raise OutputError(f"{path} exists already", hint="--force replaces it; or choose another name")
+
+
+def refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
+    """Refuse whatever is at `destination` unless it is nothing, empty, or a run that may be replaced."""
+    if is_vacant(destination):
+        if destination.is_mount():
+            raise OutputError(
+                f"{path} is a mount point", hint=f"choose a directory inside it: {path / 'split'}"
+            )
+        return
+    elsewhere = "choose another --out"
+    if not destination.is_dir():
+        raise OutputError(f"{path} is a file", hint=elsewhere)
+    if not is_complete(destination):
+        raise OutputError(f"{path} is not empty and is not an earlier run", hint=elsewhere)
+    if not force:
+        raise OutputError(f"{path} exists already", hint=f"--force replaces it; or {elsewhere}")
+    if strangers := _strangers(destination):
+        names = ", ".join(strangers[:3]) + (", ..." if len(strangers) > 3 else "")
+        raise OutputError(
+            f"{path} holds things that no run wrote: {names}", hint=f"move them away, or {elsewhere}"
+        )
+
+
+def _strangers(directory: Path) -> list[str]:
+    """Names in a run directory that a run cannot have written; replacing it would delete them."""
+    with os.scandir(directory) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if not entry.is_file(follow_symlinks=False) or Path(entry.name).suffix not in _RUN_SUFFIXES
+        )
+
+
+def _refuse_overlap(path: Path, destination: Path, inputs: Iterable[Path]) -> None:
+    hint = "choose another place"
+    if destination == destination.parent:
+        raise OutputError(f"{path} is the root of the file system", hint=hint)
+    working_directory = Path.cwd()
+    if destination == working_directory or destination in working_directory.parents:
+        raise OutputError(
+            f"{path} is, or holds, the working directory", hint="name a new directory inside it"
+        )
+    for source in inputs:
+        held = resolve(source)
+        if destination == held or destination in held.parents:
+            raise OutputError(f"{path} is, or holds, the input {source}", hint=hint)
+        if held in destination.parents:
+            raise OutputError(
+                f"{path} lies inside the input {source}, whose next reading would include it", hint=hint
+            )
+
+
+def _refuse_unwritable_parent(path: Path, destination: Path) -> None:
+    parent = destination.parent
+    try:
+        destination.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise output_error(path, error) from error
+    if not parent.exists():
+        raise OutputError(f"cannot write {path}: {parent} does not exist", hint=f"mkdir -p '{parent}'")
+    if not parent.is_dir():
+        raise OutputError(f"cannot write {path}: {parent} is not a directory", hint="choose another place")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"cannot write {path}: {parent} is not writable", hint="choose a place you may write to"
+        )
