@@ -1,0 +1,101 @@
+"""The assignment step: which rows go to validation, given each row's cost of going there.
+
+With two clusters and disjoint cells the linear program separates by cell and has a closed form:
+take the quota's worth of cheapest rows in every cell. CBC solves the same program in `cbc`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .constraints import Constraints
+
+SMALL_CELL = 64
+
+
+class Assigner(Protocol):
+    """Minimises the sum of the chosen rows' costs subject to the cells' bounds."""
+
+    def choose(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return, for costs of shape (n, r), r independent choices of shape (n, r)."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The closed form; ties go to the lower row number."""
+
+    constraints: Constraints
+
+    def choose(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Take the cheapest rows of every cell: the quota, or with bounds as many as have negative cost."""
+        limits = self.constraints
+        by_cell = np.ascontiguousarray(costs.T[:, limits.order])
+        if limits.n > SMALL_CELL * len(limits.target):
+            chosen = self._cell_by_cell(by_cell)
+        else:
+            chosen = self._all_cells_at_once(by_cell)
+        result = np.empty(costs.shape, dtype=bool)
+        result[limits.order] = chosen.T
+        return result
+
+    def _quotas(self, cell: int | slice, n_negative: NDArray[np.int64]) -> NDArray[np.int64]:
+        limits = self.constraints
+        return np.clip(n_negative, limits.lower[cell], limits.upper[cell])
+
+    def _cell_by_cell(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Partition each cell around its threshold: linear time, for few large cells."""
+        limits = self.constraints
+        chosen = np.zeros(costs.shape, dtype=bool)
+        for cell in range(len(limits.target)):
+            span = slice(limits.offsets[cell], limits.offsets[cell + 1])
+            part = costs[:, span]
+            quotas = self._quotas(cell, (part < 0).sum(axis=1))
+            for quota in np.unique(quotas):
+                if quota == 0:
+                    continue
+                runs = np.flatnonzero(quotas == quota)
+                values = part[runs]
+                threshold = np.partition(values, quota - 1, axis=1)[:, quota - 1 : quota]
+                below, equal = values < threshold, values == threshold
+                room = quota - below.sum(axis=1, keepdims=True)
+                chosen[runs, span] = below | (equal & (np.cumsum(equal, axis=1) <= room))
+        return chosen
+
+    def _all_cells_at_once(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Sort by cell and cost: no loop over cells, for many small ones."""
+        limits = self.constraints
+        codes = limits.cells.codes[limits.order]
+        rank = np.arange(limits.n) - limits.offsets[codes]
+        chosen = np.zeros(costs.shape, dtype=bool)
+        for run, values in enumerate(costs):
+            negative = np.bincount(codes[values < 0], minlength=len(limits.target))
+            quotas = self._quotas(slice(None), negative)
+            cheapest_first = np.lexsort((values, codes))  # stable, so ties stay in row order
+            chosen[run, cheapest_first] = rank < quotas[codes]
+        return chosen
+
+
+def cheaper_orientation(
+    difference: NDArray[Any], assigner: Assigner
+) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.bool_]]:
+    """Solve the paper's disjunction: either centroid may be the validation one; keep the cheaper.
+
+    Parameters
+    ----------
+    difference : (n, r), squared distance to the validation centroid minus that to the training centroid.
+
+    Returns
+    -------
+    The choices of shape (n, r), their costs relative to sending every row to the training centroid, and
+    which of the r were reversed. Ties keep the present orientation.
+    """
+    kept, reversed_ = assigner.choose(difference), assigner.choose(-difference)
+    exact = difference.astype(np.float64, copy=False)
+    kept_cost = np.einsum("ij,ij->j", exact, kept)
+    reversed_cost = exact.sum(axis=0) - np.einsum("ij,ij->j", exact, reversed_)
+    flip = reversed_cost < kept_cost
+    return np.where(flip, reversed_, kept), np.where(flip, reversed_cost, kept_cost), flip

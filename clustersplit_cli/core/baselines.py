@@ -1,0 +1,28 @@
+"""What a split is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .problem import Problem, discrepancy
+from .search import random_splits
+
+
+@dataclass(frozen=True)
+class RandomMMD:
+    """Mean and standard deviation of the MMD of random splits that meet the same quotas."""
+
+    n: int
+    mean: float
+    sd: float
+
+
+def random_mmd(problem: Problem, streams: Sequence[np.random.Generator]) -> RandomMMD:
+    """Draw one stratified random split per stream and measure them in one pass."""
+    splits = random_splits(problem.constraints, streams)
+    squared = discrepancy(problem, splits, problem.geometry.search_dtype).mmd_squared
+    values = np.sqrt(np.maximum(squared, 0.0))
+    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)))

@@ -1,0 +1,204 @@
+"""Cells, their quotas and tolerances, and the one function that rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InfeasibleError, UsageError
+
+ROUNDINGS = ("nearest", "balanced")
+
+
+def parse_share(text: str, option: str) -> Fraction:
+    """Read a decimal exactly: `0.29` is 29/100, not the nearest double.
+
+    >>> parse_share("0.29", "--h")
+    Fraction(29, 100)
+    """
+    try:
+        if "/" in text or "_" in text:
+            raise ValueError
+        return Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(f"{option} '{text}' is not a number", hint=f"for example {option} 0.2") from None
+
+
+def parse_holdout(text: str) -> Fraction:
+    """Read the holdout fraction, strictly between 0 and 1."""
+    holdout = parse_share(text, "--h")
+    if not 0 < holdout < 1:
+        raise UsageError(f"--h must lie strictly between 0 and 1, got {text}", hint="for example --h 0.2")
+    return holdout
+
+
+def parse_tolerance(text: str) -> Fraction:
+    """Read the tolerance, relative to h and not negative."""
+    tolerance = parse_share(text, "--tolerance")
+    if tolerance < 0:
+        raise UsageError(f"--tolerance must not be negative, got {text}", hint="0 means exact quotas")
+    return tolerance
+
+
+def round_half_up(value: Fraction) -> int:
+    """Round a non-negative fraction, halves away from zero, exactly.
+
+    >>> round_half_up(Fraction(29, 100) * 50)
+    15
+    """
+    return int((2 * value.numerator + value.denominator) // (2 * value.denominator))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A partition of the rows: `codes[i]` is the cell of row i, `names[g]` says what cell g is."""
+
+    codes: NDArray[np.int64]
+    names: tuple[Mapping[str, Any], ...]
+    sizes: NDArray[np.int64]
+
+    def describe(self, cell: int) -> str:
+        """Name one cell in words."""
+        return ", ".join(f"{word}={value}" for word, value in self.names[cell].items()) or "all rows"
+
+
+def joint_cells(columns: Mapping[str, tuple[NDArray[Any], Sequence[Any]]], n: int) -> Cells:
+    """Cross the given columns into cells; combinations that never occur are not cells.
+
+    Parameters
+    ----------
+    columns : word -> (codes of shape (n,), values); none at all makes one cell of all rows.
+    n : number of rows.
+    """
+    combined = np.zeros(n, dtype=np.int64)
+    for codes, values in columns.values():
+        # Renumbering after each column keeps the product from overflowing with many columns.
+        combined = combined * len(values) + codes
+        combined = np.unique(combined, return_inverse=True)[1].reshape(n).astype(np.int64)
+    n_cells = int(combined.max()) + 1 if n else 0
+    example = np.empty(n_cells, dtype=np.int64)
+    example[combined[::-1]] = np.arange(n - 1, -1, -1)
+    names = tuple(
+        {word: values[codes[row]] for word, (codes, values) in columns.items()} for row in example.tolist()
+    )
+    return Cells(combined, names, np.bincount(combined, minlength=n_cells))
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Cells and how many of each cell's rows may be validation rows: `lower <= count <= upper`.
+
+    `order` lists the rows cell by cell, ascending within a cell; `offsets[g]:offsets[g + 1]` are cell g's.
+    """
+
+    cells: Cells
+    target: NDArray[np.int64]
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+    order: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.cells.codes)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every cell's count is fixed."""
+        return bool((self.lower == self.upper).all())
+
+    def counts(self, members: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Validation rows per cell."""
+        return np.bincount(self.cells.codes[members], minlength=len(self.target))
+
+
+def make_constraints(
+    cells: Cells, holdout: Fraction, tolerance: Fraction = Fraction(0), rounding: str = "nearest"
+) -> Constraints:
+    """Give every cell its share of the holdout.
+
+    Raises
+    ------
+    InfeasibleError
+        When every cell rounds to no validation rows, or to no training rows.
+    """
+    sizes = [int(size) for size in cells.sizes]
+    share = balanced_quotas if rounding == "balanced" else nearest_quotas
+    target = np.array(share(sizes, holdout), dtype=np.int64)
+    low, high = holdout * (1 - tolerance), holdout * (1 + tolerance)
+    lower = np.array([max(0, round_half_up(max(low, Fraction(0)) * size)) for size in sizes], dtype=np.int64)
+    upper = np.array([min(size, round_half_up(high * size)) for size in sizes], dtype=np.int64)
+    if rounding == "balanced":
+        # Largest remainders may put a target one row off the nearest integer.
+        lower = target if tolerance == 0 else np.minimum(lower, target)
+        upper = target if tolerance == 0 else np.maximum(upper, target)
+    _refuse_empty_side(cells, holdout, lower, upper, rounding)
+    order = np.argsort(cells.codes, kind="stable").astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(cells.sizes)]).astype(np.int64)
+    return Constraints(cells, target, lower, upper, order, offsets)
+
+
+def nearest_quotas(sizes: Sequence[int], holdout: Fraction) -> list[int]:
+    """Round every cell's share on its own.
+
+    >>> nearest_quotas([50, 2], Fraction("0.29"))
+    [15, 1]
+    """
+    return [round_half_up(holdout * size) for size in sizes]
+
+
+def balanced_quotas(sizes: Sequence[int], holdout: Fraction) -> list[int]:
+    """Round by largest remainder so that the quotas add up to the rounded total.
+
+    Equal remainders go to the earlier cell.
+
+    >>> balanced_quotas([2, 2, 2, 2, 2], Fraction("0.2"))
+    [1, 1, 0, 0, 0]
+    """
+    shares = [holdout * size for size in sizes]
+    quotas = [int(share) for share in shares]
+    missing = round_half_up(holdout * sum(sizes)) - sum(quotas)
+    by_remainder = sorted(range(len(sizes)), key=lambda cell: (quotas[cell] - shares[cell], cell))
+    for cell in by_remainder[:missing]:
+        quotas[cell] += 1
+    return quotas
+
+
+def _refuse_empty_side(
+    cells: Cells,
+    holdout: Fraction,
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    rounding: str,
+) -> None:
+    n, total = len(cells.codes), float(holdout)
+    largest = int(cells.sizes.max())
+    where = f"{len(cells.sizes)} cell{'s' if len(cells.sizes) > 1 else ''}, the largest of {largest} rows"
+    if int(upper.sum()) == 0:
+        smallest_share = f"--h {_round_up(Fraction(1, 2 * largest))}"
+        cure = (
+            smallest_share if rounding == "balanced" else f"--rounding balanced, or {smallest_share} or more"
+        )
+        raise InfeasibleError(
+            f"no validation rows: h={total:g} of every cell rounds to 0 ({where})", hint=f"use {cure}"
+        )
+    if int(lower.sum()) == n:
+        raise InfeasibleError(
+            f"no training rows: h={total:g} of every cell rounds to all of its rows ({where})",
+            hint="use a smaller --h" + ("" if rounding == "balanced" else ", or --rounding balanced"),
+        )
+
+
+def _round_up(value: Fraction) -> str:
+    """Write a share in (0, 1) with three significant digits, rounded up."""
+    digits = 3
+    while value * 10**digits < 100:
+        digits += 1
+    scaled = -(-value.numerator * 10**digits // value.denominator)
+    return f"{scaled / 10**digits:.{digits}f}".rstrip("0")

@@ -1,0 +1,129 @@
+"""Feature rows seen through a chain of row-wise maps, converted block by block.
+
+Standardizing, centring and scaling never copy the whole matrix: each block is converted when a tile
+of the kernel needs it, which costs one part in the tile's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .workers import Workers, tiles
+
+Floats = NDArray[np.floating[Any]]
+Step = Callable[[Floats], Floats]
+
+BLOCK_BYTES = 8 << 20
+"""Size of the float64 block in which whole-matrix statistics are accumulated."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Column-wise `(x - shift) * scale`."""
+
+    shift: NDArray[np.float64] | None
+    scale: NDArray[np.float64] | float
+
+    def __call__(self, block: Floats) -> Floats:
+        """Map the block in place."""
+        if self.shift is not None:
+            block -= self.shift.astype(block.dtype)
+        block *= np.asarray(self.scale, dtype=block.dtype)
+        return block
+
+
+def unit_rows(block: Floats) -> Floats:
+    """Scale every row to length one; rows of zeros stay zero."""
+    # Dividing by the largest entry first keeps the squares of huge and tiny rows in range.
+    largest = np.abs(block).max(axis=1, keepdims=True, initial=0)
+    block /= np.where(largest > 0, largest, 1)
+    norm = np.sqrt(np.einsum("ij,ij->i", block, block))[:, None]
+    block /= np.where(norm > 0, norm, 1).astype(block.dtype)
+    return block
+
+
+@dataclass(frozen=True)
+class Features:
+    """A feature matrix of shape (n, d) and the maps applied to its rows."""
+
+    raw: Floats
+    steps: tuple[Step, ...] = ()
+    dtype: DTypeLike = np.float64
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        n, d = self.raw.shape
+        return n, d
+
+    def then(self, step: Step) -> Features:
+        """Return the same rows with one more map applied."""
+        return replace(self, steps=(*self.steps, step))
+
+    def block(self, start: int, stop: int, dtype: DTypeLike | None = None) -> Floats:
+        """Return rows start..stop after all maps, as a new array."""
+        return self._through(self.raw[start:stop], dtype)
+
+    def take(self, rows: NDArray[np.int64], dtype: DTypeLike | None = None) -> Floats:
+        """Return the given rows after all maps, as a new array."""
+        return self._through(self.raw[rows], dtype)
+
+    def _through(self, rows: Floats, dtype: DTypeLike | None) -> Floats:
+        block: Floats = np.array(rows, dtype=dtype or self.dtype, order="C", copy=True)
+        for step in self.steps:
+            block = step(block)
+        return block
+
+    def row_tiles(self) -> list[tuple[int, int]]:
+        """Cut the rows into blocks of about `BLOCK_BYTES`; depends on the shape alone."""
+        n, d = self.shape
+        return tiles(n, max(1, BLOCK_BYTES // (8 * max(1, d))))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Column means and standard deviations, and the largest absolute entry."""
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    largest: float
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of the column variances; infinite when it exceeds the range of float64."""
+        with np.errstate(over="ignore"):
+            return float((self.deviation**2).sum())
+
+
+def moments(features: Features, workers: Workers) -> Moments:
+    """Compute column moments in float64, in two passes so that large offsets do not cancel."""
+    n, d = features.shape
+    blocks = features.row_tiles()
+
+    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], float]:
+        block = features.block(*tile, dtype=np.float64)
+        block /= n  # before summing, so that values near the end of float64's range do not overflow
+        return block.sum(axis=0), float(np.abs(block).max(initial=0.0))
+
+    mean, largest = np.zeros(d), 0.0
+    for part, peak in workers.map(column_sum, blocks):
+        mean += part
+        largest = max(largest, peak * n)
+    # Squaring in units of a power of two near the largest entry is exact and cannot overflow.
+    unit = float(2.0 ** np.frexp(largest)[1]) if largest < 2.0**1020 else 2.0**1020
+
+    def column_scatter(tile: tuple[int, int]) -> NDArray[np.float64]:
+        block = features.block(*tile, dtype=np.float64)
+        block -= mean
+        block /= unit
+        return np.asarray(np.einsum("ij,ij->j", block, block), dtype=np.float64)
+
+    scatter = np.zeros(d)
+    for scatter_part in workers.map(column_scatter, blocks):
+        scatter += scatter_part
+    return Moments(mean, np.sqrt(scatter / n) * unit, largest)

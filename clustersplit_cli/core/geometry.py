@@ -1,0 +1,252 @@
+"""The one thing the algorithm asks of a kernel: multiply it by a block of vectors.
+
+Dense, linear and Nyström kernels are the same algorithm over different geometries. The precision of
+`apply` is that of the block it is given: float32 for the search, float64 where results are stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..progress import Progress, silent
+from .features import Features, Floats
+from .kernels import Kernel
+from .workers import Workers, tiles
+
+KERNEL_TILE = 512
+COLUMN_TILE = 4096
+FACTOR_ROWS = 4096
+
+
+class Geometry(Protocol):
+    """A symmetric positive semi-definite kernel matrix K on n rows that can be multiplied by vectors."""
+
+    @property
+    def name(self) -> str:
+        """How the kernel is held: dense, linear or nystrom."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def diagonal(self) -> NDArray[np.float64]:
+        """The diagonal of K, shape (n,)."""
+
+    @property
+    def search_dtype(self) -> np.dtype[Any]:
+        """The precision of K itself: more is wasted on a search."""
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Return K @ vectors for vectors of shape (n, r), in their precision."""
+
+    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return K[left][:, right]."""
+
+
+@dataclass(frozen=True)
+class DenseGeometry:
+    """The whole kernel matrix in memory."""
+
+    matrix: Floats
+    diagonal: NDArray[np.float64]
+    workers: Workers
+    name: str = "dense"
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.matrix)
+
+    @property
+    def search_dtype(self) -> np.dtype[Any]:
+        """The matrix's own precision."""
+        return self.matrix.dtype
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Multiply tile by tile; partial sums over column tiles are added in float64."""
+        # Converting a float32 tile for a float64 product is cheap only while the copy stays in cache.
+        converts = vectors.dtype != self.matrix.dtype
+        height = 64 if converts else KERNEL_TILE
+        result = np.empty(vectors.shape, dtype=vectors.dtype)
+        columns = tiles(self.n, COLUMN_TILE)
+
+        def one(tile: tuple[int, int]) -> None:
+            start, stop = tile
+            total = np.zeros((stop - start, vectors.shape[1]))
+            for first, last in columns:
+                total += (
+                    self.matrix[start:stop, first:last].astype(vectors.dtype, copy=False)
+                    @ vectors[first:last]
+                )
+            result[start:stop] = total
+
+        self.workers.run(one, tiles(self.n, height))
+        return result
+
+    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Gather K[left][:, right]."""
+        return self.matrix[left[:, None], right[None, :]].astype(np.float64)
+
+
+def dense_geometry(
+    features: Features, kernel: Kernel, workers: Workers, progress: Progress = silent
+) -> DenseGeometry:
+    """Compute the kernel matrix, each pair of rows once."""
+    n = features.shape[0]
+    dtype = np.float32 if features.raw.dtype.itemsize <= 4 else np.float64
+    matrix: Floats = np.empty((n, n), dtype=dtype)
+    pieces = tiles(n, KERNEL_TILE)
+    jobs = [(row, column) for i, row in enumerate(pieces) for column in pieces[i:]]
+
+    def one(job: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        (top, bottom), (left, right) = job
+        values = kernel.tile(features.block(top, bottom), features.block(left, right))
+        matrix[top:bottom, left:right] = values
+        if left > top:
+            matrix[left:right, top:bottom] = values.T
+
+    workers.run(one, jobs, lambda done: progress("kernel", done, len(jobs)))
+    diagonal = kernel_diagonal(features, kernel, workers)
+    # The diagonal of a product need not equal the rows' own squares to the last bit; one value serves both.
+    np.fill_diagonal(matrix, diagonal)
+    return DenseGeometry(matrix, matrix.diagonal().astype(np.float64), workers)
+
+
+def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDArray[np.float64]:
+    """Kernel value of every row with itself."""
+    parts = workers.map(lambda tile: kernel.diagonal(features.block(*tile)), features.row_tiles())
+    return np.concatenate(list(parts))
+
+
+@dataclass(frozen=True)
+class FactorGeometry:
+    """K = F M M' F' for rows F of shape (n, p) read in blocks, and a small mixing matrix M, or M = I.
+
+    Linear kernels have F = X. Nyström kernels have F = C, the kernel between all rows and the
+    landmarks, and M M' = W⁺, the pseudo-inverse of the kernel among landmarks.
+    """
+
+    name: str
+    n: int
+    rows: Callable[[int, int, Any], Floats]  # (start, stop, dtype) -> block of F
+    take: Callable[[NDArray[np.int64], Any], Floats]  # (rows, dtype) -> those rows of F
+    width: int
+    mixing: NDArray[np.float64] | None
+    diagonal: NDArray[np.float64]
+    search_dtype: np.dtype[Any]
+    workers: Workers
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Two passes over F, with sums over rows accumulated in float64."""
+        pieces = tiles(self.n, FACTOR_ROWS)
+        dtype = vectors.dtype
+
+        def gather(tile: tuple[int, int]) -> NDArray[np.float64]:
+            start, stop = tile
+            return np.asarray(self.rows(start, stop, dtype).T @ vectors[start:stop], dtype=np.float64)
+
+        summed = np.zeros((self.width, vectors.shape[1]))
+        for part in self.workers.map(gather, pieces):
+            summed += part
+        if self.mixing is not None:
+            summed = self.mixing @ (self.mixing.T @ summed)
+        weights = summed.astype(dtype)
+        result = np.empty(vectors.shape, dtype=dtype)
+
+        def spread(tile: tuple[int, int]) -> None:
+            start, stop = tile
+            np.matmul(self.rows(start, stop, dtype), weights, out=result[start:stop])
+
+        self.workers.run(spread, pieces)
+        return result
+
+    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Compute K[left][:, right] from the factors of those rows."""
+        a, b = self._factors(left), self._factors(right)
+        return np.asarray(a @ b.T)
+
+    def _factors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        factors = np.asarray(self.take(rows, np.float64), dtype=np.float64)
+        return factors if self.mixing is None else np.asarray(factors @ self.mixing)
+
+
+def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> FactorGeometry:
+    """The linear (or cosine) kernel through the features themselves; never forms n x n."""
+    n, d = features.shape
+    return FactorGeometry(
+        name="linear",
+        n=n,
+        rows=features.block,
+        take=features.take,
+        width=d,
+        mixing=None,
+        diagonal=kernel_diagonal(features, kernel, workers),
+        search_dtype=np.dtype(features.dtype),
+        workers=workers,
+    )
+
+
+def nystrom_geometry(
+    features: Features,
+    kernel: Kernel,
+    landmarks: NDArray[np.int64],
+    workers: Workers,
+    progress: Progress = silent,
+) -> FactorGeometry:
+    """The Nyström approximation K̂ = C W⁺ C' on the given landmark rows."""
+    n, q = features.shape[0], len(landmarks)
+    dtype = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
+    centres = features.take(landmarks)
+    exact = features.take(landmarks, np.float64)
+    mixing = inverse_root(kernel.tile(exact, exact), dtype)
+    matrix: Floats = np.empty((n, q), dtype=dtype)
+    diagonal = np.empty(n)
+    pieces = tiles(n, KERNEL_TILE)
+
+    def one(tile: tuple[int, int]) -> None:
+        start, stop = tile
+        matrix[start:stop] = kernel.tile(features.block(start, stop), centres)
+
+    workers.run(one, pieces, lambda done: progress("landmarks", done, len(pieces)))
+    search_mixing = mixing.astype(dtype)
+
+    def row_norms(tile: tuple[int, int]) -> None:
+        start, stop = tile
+        factors = matrix[start:stop] @ search_mixing
+        diagonal[start:stop] = np.einsum("ij,ij->i", factors, factors)
+
+    workers.run(row_norms, pieces)
+    return FactorGeometry(
+        name="nystrom",
+        n=n,
+        rows=lambda start, stop, kind: matrix[start:stop].astype(kind, copy=False),
+        take=lambda rows, kind: matrix[rows].astype(kind, copy=False),
+        width=q,
+        mixing=mixing,
+        diagonal=diagonal,
+        search_dtype=dtype,
+        workers=workers,
+    )
+
+
+def inverse_root(gram: Floats, noise: np.dtype[Any]) -> NDArray[np.float64]:
+    """Return M with M M' = W⁺, dropping eigenvalues that rounding in `noise` precision could have made.
+
+    An eigenvalue cut-off rather than Cholesky: landmarks may outnumber the kernel's rank.
+    """
+    import scipy.linalg
+
+    values, vectors = scipy.linalg.eigh(gram.astype(np.float64), driver="evd")
+    keep = values > 10 * float(np.finfo(noise).eps) * values[-1]
+    return np.asarray(vectors[:, keep] / np.sqrt(values[keep]), dtype=np.float64)
+
+
+def choose_landmarks(n: int, q: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw q of n rows uniformly without replacement, in ascending order."""
+    return np.sort(rng.choice(n, size=min(q, n), replace=False)).astype(np.int64)

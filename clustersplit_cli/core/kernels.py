@@ -1,0 +1,229 @@
+"""Kernels, the rules for their width, and the test for a kernel that carries no information."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError, UsageError
+from .features import Affine, Features, Floats, moments, unit_rows
+from .workers import Workers
+
+KERNELS = ("rbf", "linear", "cosine", "polynomial")
+WIDTH_RULES = ("scale", "1/d", "median")
+STANDARDIZATIONS = ("none", "zscore", "l2")
+
+# Above this squared length a float32 exponent is off by more than 1e-4.
+FLOAT32_SAFE_SQUARED_LENGTH = 1e3
+MEDIAN_SAMPLE = 1000
+DEGENERACY_SAMPLE = 500
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel with its parameters resolved to numbers.
+
+    `gamma` is None for linear and cosine, `degree` is None for all but polynomial.
+    """
+
+    name: str
+    gamma: float | None = None
+    degree: int | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the kernel is an inner product of the prepared features themselves."""
+        return self.name in ("linear", "cosine")
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether no kernel value can be negative."""
+        return self.name == "rbf"
+
+    def tile(self, left: Floats, right: Floats) -> Floats:
+        """Kernel values between two blocks of *prepared* rows, shapes (a, d), (b, d) -> (a, b)."""
+        values: Floats = left @ right.T
+        if self.name == "rbf":
+            # Prepared rows carry sqrt(2 gamma): exp(-gamma |x - y|^2) = exp(x.y - |x|^2/2 - |y|^2/2).
+            values -= half_squares(left)[:, None]
+            values -= half_squares(right)[None, :]
+            np.minimum(values, 0, out=values)
+            np.exp(values, out=values)
+        elif self.name == "polynomial":
+            assert self.gamma is not None and self.degree is not None
+            values *= self.gamma
+            values += 1
+            np.power(values, self.degree, out=values)
+        return values
+
+    def diagonal(self, rows: Floats) -> NDArray[np.float64]:
+        """Kernel values of prepared rows with themselves."""
+        if self.name == "rbf":
+            return np.ones(len(rows))
+        squares = 2.0 * half_squares(rows.astype(np.float64, copy=False))
+        if self.name == "polynomial":
+            assert self.gamma is not None and self.degree is not None
+            squares = (self.gamma * squares + 1.0) ** self.degree
+        return np.asarray(squares, dtype=np.float64)
+
+
+def half_squares(rows: Floats) -> NDArray[np.floating[Any]]:
+    """Half the squared length of each row."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows) / 2)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Features mapped so that the kernel's formula applies to them, and what was found on the way.
+
+    `spread_ratio` is the largest column standard deviation over the smallest non-zero one, after
+    standardizing.
+    """
+
+    kernel: Kernel
+    features: Features
+    spread_ratio: float
+
+
+def standardize(features: Features, how: str, workers: Workers) -> Features:
+    """Apply `--standardize`: nothing, unit variance per column, or unit length per row."""
+    if how == "zscore":
+        found = moments(features, workers)
+        # A constant column carries nothing: centring makes it zero, so its scale is irrelevant.
+        scale = 1 / np.where(found.deviation > 0, found.deviation, 1)
+        return features.then(Affine(found.mean, scale))
+    if how == "l2":
+        return features.then(unit_rows)
+    return features
+
+
+def prepare(
+    features: Features,
+    name: str,
+    gamma: str | float,
+    degree: int,
+    workers: Workers,
+    rng: np.random.Generator,
+) -> Prepared:
+    """Resolve the kernel's width and map the features for it.
+
+    RBF and linear kernels see centred features: distances and MMD do not change under a common shift,
+    and rounding errors shrink.
+
+    Raises
+    ------
+    InputError
+        When all features are constant, or so large that their squares overflow.
+    """
+    if name == "cosine":
+        features = features.then(unit_rows)
+    found = moments(features, workers)
+    total_variance = found.total_variance
+    if not np.isfinite(total_variance):
+        raise InputError(
+            f"features are too large to square: the largest absolute value is {found.largest:.3g}",
+            hint="use --standardize zscore, or rescale the features",
+        )
+    if total_variance <= 0:
+        raise InputError(
+            "all features are constant, so every split has an MMD of zero",
+            hint="choose other columns with --columns",
+        )
+    varying = found.deviation[found.deviation > 0]
+    spread_ratio = float(varying.max() / varying.min())
+    if name in ("linear", "cosine"):
+        kernel = Kernel(name)
+        features = features.then(Affine(found.mean, 1.0))
+        in_range = 1e-15 < total_variance < 1e30 and found.largest < 1e15
+    else:
+        width = resolve_gamma(gamma, features, total_variance, rng)
+        if name == "rbf":
+            kernel = Kernel(name, gamma=width)
+            features = features.then(Affine(found.mean, float(np.sqrt(2 * width))))
+            reach = 8 * width * total_variance
+            in_range = reach < FLOAT32_SAFE_SQUARED_LENGTH
+        else:
+            kernel = Kernel(name, gamma=width, degree=degree)
+            reach = (1 + width * found.largest**2 * features.shape[1]) ** degree
+            in_range = reach < 1e30
+    precision = np.float32 if features.raw.dtype.itemsize <= 4 and in_range else np.float64
+    return Prepared(kernel, Features(features.raw, features.steps, precision), spread_ratio)
+
+
+def parse_gamma(text: str) -> str | float:
+    """Read `--gamma`: one of the rules, or a positive finite number."""
+    if text in WIDTH_RULES:
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(
+            f"--gamma '{text}' is neither a number nor one of {', '.join(WIDTH_RULES)}",
+            hint="for example --gamma scale or --gamma 0.01",
+        ) from None
+    if not (np.isfinite(value) and value > 0):
+        raise UsageError(f"--gamma must be a positive finite number, got {text}", hint="try --gamma scale")
+    return value
+
+
+def resolve_gamma(
+    gamma: str | float, features: Features, total_variance: float, rng: np.random.Generator
+) -> float:
+    """Turn a width rule into a number: `scale` is 1/sum of variances, `median` 1/median squared distance."""
+    if isinstance(gamma, (int, float)):
+        return float(gamma)
+    if gamma == "scale":
+        return 1.0 / total_variance
+    if gamma == "1/d":
+        return 1.0 / features.shape[1]
+    distances = sampled_squared_distances(features, MEDIAN_SAMPLE, rng)
+    middle = float(np.median(distances))
+    if middle <= 0:
+        raise InputError(
+            "--gamma median: more than half of the sampled rows are identical, so the median distance is 0",
+            hint="use --gamma scale or a number",
+        )
+    return 1.0 / middle
+
+
+def sampled_squared_distances(features: Features, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Squared distances between all pairs of a seeded sample of rows."""
+    n = features.shape[0]
+    rows = np.sort(rng.choice(n, size=min(n, size), replace=False))
+    sample = features.take(rows, dtype=np.float64)
+    sample -= sample.mean(axis=0)
+    half = half_squares(sample)
+    upper = np.triu_indices(len(rows), k=1)
+    squared = 2 * (half[:, None] + half[None, :] - sample @ sample.T)
+    return np.asarray(np.maximum(squared[upper], 0), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class KernelSpread:
+    """The 1st and 99th percentile of off-diagonal kernel values on a sample of rows."""
+
+    low: float
+    high: float
+
+    @property
+    def is_near_zero(self) -> bool:
+        """The kernel is numerically the identity: every row is alone."""
+        return self.high < 1e-2
+
+    @property
+    def is_near_one(self) -> bool:
+        """The kernel is numerically constant: all rows look the same."""
+        return self.low > 0.99
+
+
+def off_diagonal_spread(prepared: Prepared, rng: np.random.Generator) -> KernelSpread:
+    """Look at the kernel's off-diagonal values on a seeded sample of rows."""
+    n = prepared.features.shape[0]
+    rows = np.sort(rng.choice(n, size=min(n, DEGENERACY_SAMPLE), replace=False))
+    sample = prepared.features.take(rows, dtype=np.float64)
+    values = prepared.kernel.tile(sample, sample)[np.triu_indices(len(rows), k=1)]
+    low, high = np.percentile(values, [1, 99])
+    return KernelSpread(float(low), float(high))

@@ -1,0 +1,220 @@
+"""Local search past a fixed point of Lloyd: swap rows of a cell, or move single rows within bounds.
+
+Swapping i in V with j in T of the same cell lowers Psi by `2 (p_j + m_i - c K_ij)`, where
+`c = 1/|V| + 1/|T|`, `p_j = s_j + c K_jj / 2` and `m_i = -s_i + c K_ii / 2` (s is the witness). Since K_ij
+is bounded from below, only rows near their cell's threshold can take part in a gain. Those are
+the candidates, and their kernel block is all it takes to follow any number of swaps exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .constraints import Constraints
+from .problem import Members, Problem
+
+MAX_CANDIDATES = 3000
+MAX_SWEEPS = 1000
+RELATIVE_GAIN = 1e-12
+"""Gains below this share of the total scatter are rounding, not progress."""
+
+
+@dataclass
+class _Sides:
+    """A split seen from some of its rows: all arrays are over those rows, the sums are over everything.
+
+    `to_val` and `to_train` are K 1_V and K 1_T; `inside_val` and `inside_train` are 1_V'K1_V and 1_T'K1_T;
+    `counts` are the validation rows per cell.
+    """
+
+    codes: NDArray[np.int64]
+    in_val: NDArray[np.bool_]
+    to_val: NDArray[np.float64]
+    to_train: NDArray[np.float64]
+    diagonal: NDArray[np.float64]
+    n_val: int
+    n_train: int
+    inside_val: float
+    inside_train: float
+    counts: NDArray[np.int64]
+
+    def flip(self, row: int, column: NDArray[np.float64]) -> None:
+        """Move one row to the other side; `column` holds its kernel values with these rows."""
+        sign = -1 if self.in_val[row] else 1
+        own = float(self.diagonal[row])
+        self.inside_val += sign * 2 * float(self.to_val[row]) + own
+        self.inside_train -= sign * 2 * float(self.to_train[row]) - own
+        self.to_val += sign * column
+        self.to_train -= sign * column
+        self.n_val += sign
+        self.n_train -= sign
+        self.counts[self.codes[row]] += sign
+        self.in_val[row] = not self.in_val[row]
+
+    def swap_parts(self) -> tuple[NDArray[np.float64], float]:
+        """Return m on validation rows and p on training rows, as one array, and c."""
+        c = 1.0 / self.n_val + 1.0 / self.n_train
+        witness = self.to_val / self.n_val - self.to_train / self.n_train
+        return np.where(self.in_val, -witness, witness) + 0.5 * c * self.diagonal, c
+
+    def swap_gain(self, out: int, into: int, between: float) -> float:
+        """The fall in Psi if `out` left the validation side for `into`; `between` is their kernel value."""
+        c = 1.0 / self.n_val + 1.0 / self.n_train
+        rise = (self.to_val[into] - self.to_val[out]) / self.n_val
+        rise -= (self.to_train[into] - self.to_train[out]) / self.n_train
+        return float(2.0 * (rise + c * (0.5 * (self.diagonal[into] + self.diagonal[out]) - between)))
+
+    def move_gains(self, limits: Constraints) -> NDArray[np.float64]:
+        """The fall in Psi if each row alone changed sides; -inf where the bounds forbid it."""
+        sign = np.where(self.in_val, -1.0, 1.0)
+        room = np.where(
+            self.in_val,
+            (self.counts > limits.lower)[self.codes] & (self.n_val > 1),
+            (self.counts < limits.upper)[self.codes] & (self.n_train > 1),
+        )
+        val = self.inside_val + sign * 2.0 * self.to_val + self.diagonal
+        train = self.inside_train - sign * 2.0 * self.to_train + self.diagonal
+        before = self.inside_val / self.n_val + self.inside_train / self.n_train
+        after_val = val / np.maximum(self.n_val + sign, 1)
+        after_train = train / np.maximum(self.n_train - sign, 1)
+        return np.where(room, after_val + after_train - before, -np.inf)
+
+
+@dataclass(frozen=True)
+class Polished:
+    """A split that no candidate exchange improves; `changes` counts the exchanges made."""
+
+    members: Members
+    changes: int
+
+
+def polish(problem: Problem, members: Members, *, nonnegative: bool, max_rounds: int = 20) -> Polished:
+    """Exchange rows until no exchange among the candidates lowers Psi.
+
+    Parameters
+    ----------
+    members : (n,)
+    nonnegative : whether no kernel value is negative, which leaves fewer candidates.
+    max_rounds : how often the candidates are chosen anew after exchanges.
+    """
+    members = members.copy()
+    changes = 0
+    least = RELATIVE_GAIN * problem.ssq_total
+    for _ in range(max_rounds):
+        sides = _look(problem, members)
+        rows = _candidates(problem, sides, nonnegative, least)
+        if len(rows) == 0:
+            break
+        near = _Sides(
+            sides.codes[rows],
+            sides.in_val[rows],
+            sides.to_val[rows],
+            sides.to_train[rows],
+            sides.diagonal[rows],
+            sides.n_val,
+            sides.n_train,
+            sides.inside_val,
+            sides.inside_train,
+            sides.counts,
+        )
+        made = _exchange(near, problem.geometry.block(rows, rows), problem.constraints, least)
+        if made == 0:
+            break
+        changes += made
+        members[rows] = near.in_val
+    return Polished(members, changes)
+
+
+def _look(problem: Problem, members: Members) -> _Sides:
+    """Describe the split from all rows, in float64."""
+    val = members.astype(np.float64)
+    to_val = np.asarray(problem.geometry.apply(val[:, None])[:, 0], dtype=np.float64)
+    to_train = problem.row_sums - to_val
+    n_val = int(members.sum())
+    return _Sides(
+        problem.constraints.cells.codes,
+        members,
+        to_val,
+        to_train,
+        problem.geometry.diagonal,
+        n_val,
+        problem.n - n_val,
+        float(val @ to_val),
+        float((1.0 - val) @ to_train),
+        problem.constraints.counts(members),
+    )
+
+
+def _candidates(problem: Problem, sides: _Sides, nonnegative: bool, least: float) -> NDArray[np.int64]:
+    """List the rows that can take part in a gain, the most promising ones if they are too many."""
+    limits, codes, in_val = problem.constraints, sides.codes, sides.in_val
+    part, c = sides.swap_parts()
+    # A row can hope for the other side's largest part in its cell, and for the smallest K_ij possible.
+    best_val, best_train = np.full(len(limits.target), -np.inf), np.full(len(limits.target), -np.inf)
+    np.maximum.at(best_val, codes[in_val], part[in_val])
+    np.maximum.at(best_train, codes[~in_val], part[~in_val])
+    norms = np.sqrt(np.maximum(sides.diagonal, 0.0))
+    slack = 0.0 if nonnegative else c * norms * float(norms.max())
+    hope = 2.0 * (part + np.where(in_val, best_train[codes], best_val[codes]) + slack)
+    if not limits.is_exact:
+        hope = np.maximum(hope, sides.move_gains(limits))
+    rows = np.flatnonzero(hope > least)
+    if len(rows) > MAX_CANDIDATES:
+        rows = np.sort(rows[np.argsort(-hope[rows], kind="stable")[:MAX_CANDIDATES]])
+    return rows
+
+
+def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:
+    """Sweep over the cells, making the best swap of every validation row while it still pays."""
+    cells = [np.flatnonzero(near.codes == cell) for cell in np.unique(near.codes)]
+    changes = 0
+    for _ in range(MAX_SWEEPS):
+        made = 0 if limits.is_exact else _move_best(near, kernel, limits, least)
+        for gain, out, into in _proposals(near, kernel, cells):
+            if gain <= least:
+                break
+            still_there = near.in_val[out] and not near.in_val[into]
+            if still_there and near.swap_gain(out, into, float(kernel[out, into])) > least:
+                near.flip(out, kernel[:, out])
+                near.flip(into, kernel[:, into])
+                made += 1
+        if made == 0:
+            break
+        changes += made
+    return changes
+
+
+def _move_best(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:
+    """Move single rows, the most profitable first, until none pays."""
+    made = 0
+    for _ in range(len(near.codes)):
+        gains = near.move_gains(limits)
+        row = int(np.argmax(gains))
+        if gains[row] <= least:
+            break
+        near.flip(row, kernel[:, row])
+        made += 1
+    return made
+
+
+def _proposals(
+    near: _Sides, kernel: NDArray[np.float64], cells: list[NDArray[np.int64]]
+) -> list[tuple[float, int, int]]:
+    """For every validation row its best partner at present: (gain, row out, row in), best first."""
+    part, c = near.swap_parts()
+    found: list[tuple[float, int, int]] = []
+    for rows in cells:
+        out, into = rows[near.in_val[rows]], rows[~near.in_val[rows]]
+        if len(out) == 0 or len(into) == 0:
+            continue
+        gains = part[out][:, None] + part[into][None, :] - c * kernel[np.ix_(out, into)]
+        best = gains.argmax(axis=1)
+        value = 2.0 * gains[np.arange(len(out)), best]
+        paying = np.flatnonzero(value > 0)
+        found.extend(
+            zip(value[paying].tolist(), out[paying].tolist(), into[best[paying]].tolist(), strict=True)
+        )
+    return sorted(found, key=lambda swap: (-swap[0], swap[1], swap[2]))

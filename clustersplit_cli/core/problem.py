@@ -1,0 +1,163 @@
+"""A kernel and constraints, with the facts that every step of the search needs; no algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .constraints import Constraints
+from .features import Floats
+from .geometry import Geometry
+
+Members = NDArray[np.bool_]
+"""Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Maximise the MMD between the two sides of a split of `geometry`'s rows under `constraints`."""
+
+    geometry: Geometry
+    constraints: Constraints
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.geometry.n
+
+    @cached_property
+    def row_sums(self) -> NDArray[np.float64]:
+        """K 1, shape (n,)."""
+        return np.asarray(self.geometry.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
+
+    @cached_property
+    def trace(self) -> float:
+        """Sum of K's diagonal."""
+        return float(self.geometry.diagonal.sum())
+
+    @cached_property
+    def ssq_total(self) -> float:
+        """Total scatter SSq(S) = tr K - 1'K1/n."""
+        return self.trace - float(self.row_sums.sum()) / self.n
+
+
+def split_weights(members: Members, dtype: DTypeLike = np.float64) -> Floats:
+    """The weights z of a batch of splits: 1/|V| on validation rows, -1/|T| on training rows.
+
+    Parameters
+    ----------
+    members : (n, r)
+
+    Returns
+    -------
+    (n, r)
+    """
+    n_val = members.sum(axis=0)
+    n_train = len(members) - n_val
+    weights: Floats = np.where(members, 1.0 / n_val, -1.0 / n_train).astype(dtype, copy=False)
+    return weights
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """MMD², objective and squared-distance differences of a batch of splits, all from one product s = K z.
+
+    Attributes
+    ----------
+    witness : (n, r), s = K z.
+    mmd_squared : (r,), z's.
+    psi : (r,), through the ANOVA identity; reports use `evaluate`, which computes it on its own.
+    difference : (n, r), squared distance to the validation centroid minus that to the training centroid.
+    """
+
+    witness: NDArray[Any]
+    mmd_squared: NDArray[np.float64]
+    psi: NDArray[np.float64]
+    difference: NDArray[Any]
+
+
+def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
+    """Compare the two sides of every split in the batch with one multiplication by K."""
+    n = problem.n
+    n_val = members.sum(axis=0)
+    n_train = n - n_val
+    weights = split_weights(members, dtype)
+    witness = problem.geometry.apply(weights)
+    mmd_squared = np.einsum("ij,ij->j", weights.astype(np.float64), witness.astype(np.float64))
+    # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
+    pair = n_val * n_train / n
+    total = problem.row_sums
+    z_total = np.einsum("ij,i->j", weights.astype(np.float64), total)
+    centroid_gap = (2.0 * z_total + (n_train - n_val) * mmd_squared) / n
+    difference = -2.0 * witness
+    difference += centroid_gap.astype(difference.dtype)
+    return Discrepancy(witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One split measured in float64, each quantity by its own formula.
+
+    `identity_residual` is |SSq(S) - Psi - |T||V|/n MMD²| / SSq(S): round-off if all is right.
+    """
+
+    n_val: int
+    n_train: int
+    mmd_squared: float
+    psi: float
+    ssq_total: float
+    identity_residual: float
+    difference: NDArray[np.float64]
+    training_cost: float  # sum over all rows of the squared distance to the training centroid
+
+
+def evaluate(problem: Problem, members: Members) -> Evaluation:
+    """Measure one split: MMD² from K z, Psi from K 1_V and K 1_T, SSq(S) from K 1.
+
+    Parameters
+    ----------
+    members : (n,)
+    """
+    val = members.astype(np.float64)
+    train = 1.0 - val
+    n_val, n_train = int(members.sum()), int(len(members) - members.sum())
+    weights = val / n_val - train / n_train
+    product = np.asarray(problem.geometry.apply(np.stack([weights, val, train], axis=1)))
+    witness, to_val, to_train = product.T
+    mmd_squared = float(weights @ witness)
+    val_norm = float(val @ to_val) / n_val**2
+    train_norm = float(train @ to_train) / n_train**2
+    psi = problem.trace - n_val * val_norm - n_train * train_norm
+    scatter = problem.ssq_total
+    residual = (
+        abs(scatter - psi - n_train * n_val / problem.n * mmd_squared) / scatter if scatter > 0 else 0.0
+    )
+    return Evaluation(
+        n_val,
+        n_train,
+        mmd_squared,
+        psi,
+        scatter,
+        residual,
+        difference=-2.0 * witness + val_norm - train_norm,
+        training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n * train_norm,
+    )
+
+
+def objectives(problem: Problem, members: Members) -> NDArray[np.float64]:
+    """Psi of a batch of splits in float64, from K 1_V and K 1.
+
+    Parameters
+    ----------
+    members : (n, r)
+    """
+    val = members.astype(np.float64)
+    to_val = np.asarray(problem.geometry.apply(val))
+    n_val = val.sum(axis=0)
+    inside_val = np.einsum("ij,ij->j", val, to_val)
+    inside_train = np.einsum("ij,ij->j", 1.0 - val, problem.row_sums[:, None] - to_val)
+    return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n - n_val))

@@ -1,0 +1,98 @@
+"""Spread fixed tiles over threads so that results do not depend on how many threads there are.
+
+A multi-threaded BLAS splits its work by the number of threads, which changes the last bits of a product
+and, on data with duplicate rows, the split. Here BLAS runs on one thread and our own pool runs
+tiles whose shapes depend on the data alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def available_cores() -> int:
+    """Count the cores this process may use: its affinity mask, or fewer if OMP_NUM_THREADS says so."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else cores
+
+
+class Workers:
+    """A pool of threads that runs independent jobs; use `pool()` to make one."""
+
+    def __init__(self, executor: ThreadPoolExecutor, count: int) -> None:
+        self._executor = executor
+        self.count = count
+
+    def map(self, task: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        """Yield `task(job)` in the order of `jobs`, at most a few ahead of the consumer.
+
+        In-order results make sums over tiles reproducible; the bounded look-ahead keeps finished
+        tiles from piling up in memory.
+        """
+        source = iter(jobs)
+        if self.count == 1:
+            yield from map(task, source)
+            return
+        pending: list[Future[Result]] = []
+        try:
+            pending.extend(self._executor.submit(task, job) for job in islice(source, 2 * self.count))
+            while pending:
+                yield pending.pop(0).result()
+                pending.extend(self._executor.submit(task, job) for job in islice(source, 1))
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def run(
+        self,
+        task: Callable[[Job], object],
+        jobs: Iterable[Job],
+        on_done: Callable[[int], None] | None = None,
+    ) -> None:
+        """Run `task` on every job for its effect, in any order; `on_done` hears the number finished."""
+        source = iter(jobs)
+        pending: set[Future[object]] = set()
+        done = 0
+        try:
+            pending.update(self._executor.submit(task, job) for job in islice(source, 2 * self.count))
+            while pending:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+                    done += 1
+                pending.update(self._executor.submit(task, job) for job in islice(source, len(finished)))
+                if on_done is not None:
+                    on_done(done)
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+@contextmanager
+def pool(threads: int | None = None) -> Iterator[Workers]:
+    """Limit BLAS to one thread and open a pool of `threads` workers (default: the cores available)."""
+    import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it can be limited)
+
+    count = threads or available_cores()
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(count) as executor:
+        yield Workers(executor, count)
+
+
+def tiles(total: int, size: int) -> list[tuple[int, int]]:
+    """Cut `range(total)` into consecutive (start, stop) pieces of `size`.
+
+    >>> tiles(5, 2)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return [(start, min(total, start + size)) for start in range(0, total, size)]
