@@ -1,0 +1,230 @@
+"""The end of a run as a compact table, and the memory plan as one line, for people at a terminal."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clustersplit_cli.reports.formatting import (
+    human_bytes,
+    human_count,
+    human_number,
+    human_percent,
+    human_seconds,
+    printable,
+)
+from clustersplit_cli.reports.summary import Bound, CellSummary, Certificate, Plan, RandomBaseline, Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNSATISFIED_SHOWN = 3
+_NARROWEST_VALUE = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a label and clauses that are kept whole where the width allows it.
+
+    `style` is that of the first clause, `items` come below the clauses, one per line.
+    """
+
+    label: str
+    clauses: tuple[str, ...]
+    style: str = "bold"
+    items: tuple[str, ...] = ()
+
+
+def render_summary(report: Report, outputs: Sequence[Path], *, console: Console) -> None:
+    """Print the table, the warnings and the paths written.
+
+    Nothing is shortened to fit: the table wraps between clauses, warnings and paths are left to the terminal.
+    """
+    from rich.text import Text  # here, because rich takes longer to import than all of --help
+
+    def show(*parts: tuple[str, str]) -> None:
+        plain = console.no_color or not console.is_terminal
+        text = Text.assemble(*((words, "" if plain else style) for words, style in parts))
+        console.print(text, soft_wrap=True, highlight=False)
+
+    rows = summary_rows(report)
+    indent = max(len(row.label) for row in rows) + 2
+    for row in rows:
+        width = max(console.width - indent, _NARROWEST_VALUE)
+        lines = _fill(row.clauses, width) + [line for item in row.items for line in _fill((item,), width)]
+        # The first clause may itself be wrapped; then the whole first line is a part of it.
+        lead = min(len(row.clauses[0]), len(lines[0]))
+        show((row.label.ljust(indent), "cyan"), (lines[0][:lead], row.style), (lines[0][lead:], ""))
+        for line in lines[1:]:
+            show((" " * indent + line, ""))
+    for notice in report.warnings:
+        show(("warning: ", "bold yellow"), (printable(notice.message), ""))
+    for path in outputs:
+        show(("wrote ", "dim"), (printable(path), ""))
+
+
+def render_plan(plan: Plan, *, kernel: str) -> str:
+    """Say in one line how the kernel is held, what that takes, and why."""
+    held = kernel if plan.geometry == kernel else f"{plan.geometry} {kernel}"
+    if plan.landmarks is not None:
+        held += f" with {human_count(plan.landmarks)} landmarks"
+    needed = f"{human_bytes(plan.bytes)} of {human_bytes(plan.budget)} budget"
+    return ", ".join(part for part in (f"kernel: {held}", needed, printable(plan.reason)) if part)
+
+
+def summary_rows(report: Report) -> list[Row]:
+    """Put the report into words, in the order in which one would ask."""
+    total = report.sizes.train + report.sizes.val
+    digits = len(human_count(max(report.sizes.train, report.sizes.val)))
+    rows = [
+        Row("train", _size(report.sizes.train, total, digits)),
+        Row("validation", _size(report.sizes.val, total, digits)),
+        _left_out(report),
+        _discrepancy(report),
+        _random(report.baselines.random),
+        _subsample(report),
+        _bound(report.bound),
+        _objective(report),
+        _constraints(report.constraints.cells),
+        _certificate(report.certificate),
+        _kernel(report),
+        _time(report),
+    ]
+    return [row for row in rows if row is not None]
+
+
+def _size(side: int, total: int, digits: int) -> tuple[str, ...]:
+    return (f"{human_count(side):>{digits}} rows", human_percent(side / max(total, 1)))
+
+
+def _left_out(report: Report) -> Row | None:
+    counts = ((report.input.n_excluded, "excluded"), (report.input.n_dropped, "dropped as not finite"))
+    clauses = tuple(f"{human_count(count)} rows {why}" for count, why in counts if count)
+    return Row("left out", clauses) if clauses else None
+
+
+def _discrepancy(report: Report) -> Row:
+    random = report.baselines.random
+    value = report.mmd.value
+    clauses = [human_number(value)]
+    if random.mmd_mean > 0:
+        clauses.append(f"{human_number(value / random.mmd_mean, 3)} times the random mean")
+    if random.mmd_sd > 0:
+        distance = (value - random.mmd_mean) / random.mmd_sd
+        clauses.append(f"{human_number(abs(distance), 3)} sd {'above' if distance >= 0 else 'below'} it")
+    return Row("MMD", tuple(clauses))
+
+
+def _random(random: RandomBaseline) -> Row:
+    mean = f"{human_number(random.mmd_mean)} (sd {human_number(random.mmd_sd, 2)})"
+    return Row("random MMD", (mean, f"mean of {human_count(random.n)} splits with the same quotas"), "")
+
+
+def _subsample(report: Report) -> Row | None:
+    check = report.mmd.subsample
+    if check is None:
+        return None
+    estimate = (
+        f"MMD^2 {human_number(check.mmd_squared_unbiased)} (se {human_number(check.standard_error, 2)})"
+    )
+    return Row("exact kernel", (estimate, f"unbiased on {human_count(check.size)} rows"))
+
+
+def _bound(bound: Bound | None) -> Row | None:
+    if bound is None:
+        return None
+    percent = min(math.floor(100 * bound.fraction + 1e-9), 100)  # down: "at least" has to be true
+    clauses = [f"at least {percent}% of the best possible", f"MMD at most {human_number(bound.mmd_upper)}"]
+    if bound.kernel != "exact":
+        clauses.append("for the Nystrom kernel only")
+    return Row("bound", tuple(clauses))
+
+
+def _objective(report: Report) -> Row:
+    objective = report.objective
+    clauses = [f"psi {human_number(objective.psi)}"]
+    if objective.ssq_total > 0:
+        clauses.append(f"{human_percent(objective.psi / objective.ssq_total)} of the total scatter")
+    phases = Counter(point.phase for point in report.trace[1:])
+    steps = " + ".join(f"{human_count(count)} {phase}" for phase, count in phases.items()) or "no"
+    clauses.append(f"{steps} iterations")
+    if len(report.restarts) > 1:
+        clauses.append(f"best of {human_count(len(report.restarts))} starts")
+    unfinished = sum(not restart.converged for restart in report.restarts)
+    if unfinished:
+        clauses.append(
+            f"{human_count(unfinished)} of them not converged"
+            if len(report.restarts) > 1
+            else "not converged"
+        )
+    return Row("objective", tuple(clauses))
+
+
+def _constraints(cells: Sequence[CellSummary]) -> Row:
+    missed = [cell for cell in cells if not cell.satisfied]
+    met = f"{human_count(len(cells) - len(missed))} of {human_count(len(cells))} cells satisfied"
+    items = [_missed_cell(cell) for cell in missed[:_UNSATISFIED_SHOWN]]
+    if len(missed) > _UNSATISFIED_SHOWN:
+        items.append(f"and {human_count(len(missed) - _UNSATISFIED_SHOWN)} more")
+    return Row("constraints", (met,), "bold red" if missed else "bold green", tuple(items))
+
+
+def _missed_cell(cell: CellSummary) -> str:
+    name = ", ".join(f"{printable(word)}={printable(str(value))}" for word, value in cell.cell.items())
+    lower, upper = human_count(cell.lower), human_count(cell.upper)
+    wanted = lower if lower == upper else f"{lower} to {upper}"
+    return f"{name or 'all rows'}: {human_count(cell.actual)} of {human_count(cell.size)}, wanted {wanted}"
+
+
+def _certificate(certificate: Certificate | None) -> Row:
+    if certificate is None:
+        return Row("certificate", ("none asked for",), "")
+    if certificate.backend == "cbc":
+        how = f"by CBC ({human_count(certificate.n_lps)} LP{'' if certificate.n_lps == 1 else 's'})"
+    else:
+        how = f"by {certificate.backend}"
+    proven = certificate.status == "optimal" and certificate.integral
+    return Row(
+        "certificate",
+        (
+            f"{certificate.status} {how}",
+            f"gap {human_number(certificate.gap, 2)}",
+            "integral" if certificate.integral else "fractional",
+        ),
+        "bold green" if proven else "bold red",
+    )
+
+
+def _kernel(report: Report) -> Row:
+    clauses = [report.mmd.kernel]
+    if report.mmd.gamma is not None:
+        clauses.append(f"gamma {human_number(report.mmd.gamma)}")
+    landmarks = report.plan.landmarks
+    with_landmarks = f" with {human_count(landmarks)} landmarks" if landmarks is not None else ""
+    clauses.append(f"{report.mmd.geometry} geometry{with_landmarks}")
+    return Row("kernel", tuple(clauses))
+
+
+def _time(report: Report) -> Row:
+    clauses = [human_seconds(report.timing.total)]
+    if report.timing.peak_memory_bytes is not None:
+        clauses.append(f"peak memory {human_bytes(report.timing.peak_memory_bytes)}")
+    return Row("time", tuple(clauses))
+
+
+def _fill(clauses: Iterable[str], width: int) -> list[str]:
+    """Join clauses with commas into lines of at most `width`; only a longer clause breaks, between words."""
+    lines: list[str] = []
+    for clause in clauses:
+        if lines and len(lines[-1]) + len(", ") + len(clause) + len(",") <= width:
+            lines[-1] += f", {clause}"
+            continue
+        if lines:
+            lines[-1] += ","
+        lines += textwrap.wrap(clause, width - 1, break_long_words=False, break_on_hyphens=False) or [""]
+    return lines
