@@ -1,0 +1,182 @@
+"""What holds for the repository as a whole: who may import whom, what ships, what must agree."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import clustersplit_cli
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "clustersplit_cli"
+SAMPLES = ROOT / "sample_data"
+SOURCE = ROOT.parent / "shared" / "data" / "gas_drift.parquet"
+
+FORBIDDEN = {
+    "core": ("data", "reports", "cli", "engines", "pipeline", "splitters", "rich", "typer", "pyarrow"),
+    "data": ("core", "reports", "cli", "engines", "pipeline", "splitters", "rich", "typer", "pulp"),
+    "reports": ("core", "data", "cli", "engines", "pipeline", "splitters", "typer", "pulp", "pyarrow"),
+    "engines": ("reports", "cli", "pipeline", "splitters", "rich", "typer"),
+    "pipeline.py": ("cli", "splitters", "rich", "typer"),
+    "errors.py": ("core", "data", "reports", "cli", "engines", "pipeline", "splitters"),
+    "progress.py": ("core", "data", "reports", "cli", "engines", "pipeline", "splitters"),
+}
+
+
+def imports_of(path: Path, root: Path = PACKAGE) -> Iterator[str]:
+    """Yield everything a file imports, anywhere in it, with our own modules named from the package down."""
+    package = (root.name, *path.relative_to(root).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            origin = ".".join((*base, *filter(None, [node.module])))
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def room_of(name: str, package: str = PACKAGE.name) -> str:
+    """The room an imported name belongs to; for a library, the library."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == package and len(parts) > 1 else parts[0]
+
+
+def modules(room: str = "") -> list[Path]:
+    place = PACKAGE / room
+    return [place] if place.suffix == ".py" else sorted(place.rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", FORBIDDEN)
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    if not (PACKAGE / room).exists():
+        pytest.skip(f"there is no {room}")
+    offences = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules(room)
+        for name in imports_of(path)
+        if room_of(name) in FORBIDDEN[room]
+    }
+    assert not offences
+
+
+def test_imports_between_rooms_go_one_way() -> None:
+    rooms = {entry.name.removesuffix(".py") for entry in PACKAGE.iterdir()} - {"__init__", "__pycache__"}
+    graph: dict[str, set[str]] = {room: set() for room in rooms}
+    for path in modules():
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room in rooms:
+            graph[room] |= {room_of(name) for name in imports_of(path)} & rooms - {room}
+    TopologicalSorter(graph).prepare()  # raises CycleError naming the rooms
+
+
+def test_pulp_is_imported_in_one_module() -> None:
+    importers = {path for path in modules() if "pulp" in map(room_of, imports_of(path))}
+    assert importers == {PACKAGE / "core" / "cbc.py"}
+
+
+def test_nothing_is_printed_past_the_console() -> None:
+    calls = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in [*modules(), *SAMPLES.glob("*.py")]
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Name) and node.id == "print"
+    }
+    assert not calls
+
+
+def test_the_import_walk_sees_relative_nested_and_lazy_imports(tmp_path: Path) -> None:
+    module = tmp_path / "pkg" / "core" / "deep" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "from ...reports import summary\nfrom . import near\nfrom ..kernels import rbf\n"
+        "def later():\n    import rich.text\n    from pkg import cli\n"
+    )
+    names = set(imports_of(module, tmp_path / "pkg"))
+    assert {"pkg.reports.summary", "pkg.core.deep.near", "pkg.core.kernels", "rich.text", "pkg.cli"} <= names
+    assert {room_of(name, "pkg") for name in names} == {"reports", "core", "rich", "pkg", "cli"}
+
+
+def test_the_version_is_the_same_everywhere_and_in_the_changelog() -> None:
+    stated = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    assert stated is not None
+    assert stated[1] == clustersplit_cli.__version__
+    assert f"\n## [{stated[1]}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_continuous_integration_runs_lint_and_tests() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert {"make lint", "make test"} <= set(script.read_text("utf-8").splitlines())
+
+
+def test_make_help_explains_every_target() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    declared = re.search(r"^\.PHONY:(.*)$", text, re.MULTILINE)
+    assert declared is not None
+    # Variables of an outer make would change how the inner one talks.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    explained = {line.split()[1] for line in shown.splitlines() if len(line.split()) > 2}
+    assert explained == set(declared[1].split()) - {"FORCE"}
+
+
+def test_the_sample_data_is_small_and_says_where_it_comes_from() -> None:
+    assert sum(path.stat().st_size for path in SAMPLES.iterdir() if path.is_file()) < 2_000_000
+    readme = (SAMPLES / "README.md").read_text("utf-8")
+    for word in ("Vergara", "UCI Machine Learning Repository", "10.24432/C5RP6W", "CC BY 4.0", "cut.py"):
+        assert word in readme
+
+
+def test_the_three_forms_of_the_sample_data_hold_the_same_rows() -> None:
+    features = np.load(SAMPLES / "gas.npy", allow_pickle=False)
+    labels = np.load(SAMPLES / "gas_label.npy", allow_pickle=False)
+    domains = np.load(SAMPLES / "gas_domain.npy", allow_pickle=False)
+    assert features.shape == (2061, 64)
+    assert features.dtype == np.float32
+    assert np.isfinite(features).all()
+    assert len(set(labels)) == 6
+    assert len(set(domains)) == 5
+
+    scalars = pq.read_table(SAMPLES / "gas.parquet")
+    assert scalars.column_names == [*(f"f{index}" for index in range(64)), "label", "domain"]
+    lists = pq.read_table(SAMPLES / "gas_list.parquet")
+    assert lists.column_names == ["features", "label", "domain"]
+    assert lists.schema.field("features").type.list_size == 64
+    for table in (scalars, lists):
+        assert table["label"].to_pylist() == labels.tolist()
+        assert table["domain"].to_pylist() == domains.tolist()
+    for index in range(64):
+        column = scalars[f"f{index}"].to_numpy()
+        assert column.dtype == np.float32
+        np.testing.assert_array_equal(column, features[:, index])
+    flat = lists["features"].combine_chunks().flatten().to_numpy()
+    assert flat.dtype == np.float32
+    np.testing.assert_array_equal(flat.reshape(-1, 64), features)
+
+
+def test_the_committed_script_cuts_the_committed_sample_data(tmp_path: Path) -> None:
+    if not SOURCE.exists():
+        pytest.skip("the full gas-sensor table is not beside the repository")
+    subprocess.run([sys.executable, SAMPLES / "cut.py", SOURCE, "--out", tmp_path], check=True)
+    for name in ("gas.npy", "gas_label.npy", "gas_domain.npy"):
+        assert (tmp_path / name).read_bytes() == (SAMPLES / name).read_bytes()
+    for name in ("gas.parquet", "gas_list.parquet"):
+        assert pq.read_table(tmp_path / name).equals(pq.read_table(SAMPLES / name))
