@@ -1,0 +1,142 @@
+"""Labels, domains and other columns of categories as integer codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.data.dataset import Categories
+from clustersplit_cli.data.readers.arrow_values import combined
+from clustersplit_cli.data.readers.naming import listed
+from clustersplit_cli.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categories:
+    """Encode a column at some rows.
+
+    Parameters
+    ----------
+    column : text, integers, booleans, categories of these, or whole numbers stored as floats.
+    word : what the user calls it.
+    rows : (m,) the rows that take part; a missing value in another row is no matter.
+    """
+    codes, values = _dictionary(_groupable(column, word))
+    codes = codes[rows]
+    missing = rows[codes < 0]
+    if len(missing):
+        raise InputError(
+            f"column {word!r} has no value in {len(missing)} rows: {listed(missing.tolist())}",
+            hint=f"fill them in, give them a value such as 'unknown', or leave them out of the {word} file",
+        )
+    return _compact(codes, values)
+
+
+def restrict(categories: Categories, kept: NDArray[np.bool_]) -> Categories:
+    """Keep some of the rows, and of the values only those that still occur."""
+    return _compact(categories.codes[kept], np.array(categories.values, dtype=object))
+
+
+def rows_with_value(column: pa.ChunkedArray, word: str, value: str) -> NDArray[np.bool_]:
+    """Mark the rows whose value is written as `value`; it must occur."""
+    codes, values = _dictionary(column)
+    spelled = [_spellings(item) for item in values.tolist()]
+    matching = np.array([value in spellings for spellings in spelled], dtype=np.bool_)
+    if not matching.any():
+        raise InputError(
+            f"--exclude {word}={value}: column {word!r} never has the value {value!r}",
+            hint=f"its values: {listed(sorted(spellings[0] for spellings in spelled), 10)}",
+        )
+    return np.append(matching, False)[codes]  # code -1, a missing value, reads the appended False
+
+
+def _groupable(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
+    """Return the column with values that can name groups, or refuse its type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        return _groupable(column.cast(type_.value_type), word)
+    if pa.types.is_floating(type_):
+        return _whole_numbers(column.cast(pa.float64()), word)
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        try:
+            return pc.cast(column, pa.large_string())
+        except pa.ArrowInvalid:
+            raise _refusal(word, "bytes that are not UTF-8 text") from None
+    text = pa.types.is_string(type_) or pa.types.is_large_string(type_) or type_ == pa.string_view()
+    if type_ == pa.string_view():
+        column = column.cast(pa.large_string())
+    if text or pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_null(type_):
+        return column
+    raise _refusal(word, str(type_))
+
+
+def _whole_numbers(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
+    """Turn floats into integers; NaN is a missing value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = pc.if_else(pc.is_nan(column), None, column)
+    try:
+        return pc.cast(column, pa.int64())
+    except pa.ArrowInvalid:
+        fractions = column.filter(pc.not_equal(pc.floor(column), column))
+        example = f", such as {fractions[0]}" if len(fractions) else ""
+        raise _refusal(word, f"numbers that are not whole{example}") from None
+
+
+def _refusal(word: str, what: str) -> InputError:
+    return InputError(
+        f"column {word!r} holds {what}, which cannot name groups",
+        hint="store it as text or integers (for a number or a date: as bins), or choose another column",
+    )
+
+
+def _dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return a code per row, -1 where there is no value, and the distinct values as Python objects."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1, np.int32), np.empty(0, dtype=object)
+    encoded = combined(column if not _needs_cast(column.type) else column.cast(pa.float32()))
+    encoded = encoded.dictionary_encode()
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    values = np.empty(len(encoded.dictionary), dtype=object)
+    values[:] = encoded.dictionary.to_pylist()
+    return codes, values
+
+
+def _needs_cast(type_: pa.DataType) -> bool:
+    """Half floats have no hash in Arrow."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_float16(type_))
+
+
+def _compact(codes: NDArray[np.int32], values: NDArray[Any]) -> Categories:
+    """Drop values that do not occur and sort the others."""
+    occurring = np.flatnonzero(np.bincount(codes, minlength=len(values)))
+    # Python compares text by code point, and numbers (False and True among them) by size.
+    order = sorted(occurring.tolist(), key=lambda code: values[code])
+    position = np.full(len(values), -1, np.int32)
+    position[order] = np.arange(len(order), dtype=np.int32)
+    return Categories(position[codes], tuple(values[order].tolist()))
+
+
+def _spellings(value: object) -> Sequence[str]:
+    """The ways a user may write a value."""
+    if isinstance(value, bool):
+        return (str(value), str(value).lower())
+    if isinstance(value, float) and value.is_integer():
+        return (str(int(value)), str(value))
+    return (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value),)

@@ -1,0 +1,122 @@
+"""CSV, with commas, semicolons or tabs."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clustersplit_cli.data.readers.arrow_values import ArrowChunk, describe_all, explained
+from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.readers.naming import shown
+from clustersplit_cli.data.readers.source import Column
+from clustersplit_cli.data.readers.text_values import typed
+from clustersplit_cli.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FORMAT = "CSV"
+_DELIMITERS = ",\t;"
+_LONGEST_HEADER = 1 << 26
+_SMALLEST_BLOCK = 1 << 20
+
+
+class CsvSource:
+    """A CSV file with a header; features are read as float64, other columns by what their values spell."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stamps = (stamp(path),)
+        self.notes: tuple[tuple[str, str], ...] = ()
+        self.default_features: str | None = None
+        self.n_rows: int | None = None
+        with explained(path, _FORMAT):
+            header, self._delimiter = _header(path)
+            # Several rows must fit into a block, and a row is seldom longer than 32 bytes a column.
+            self._block = max(
+                _SMALLEST_BLOCK, 64 * max(len(header), 32 * (header.count(self._delimiter) + 1))
+            )
+            _check_header(path, next(csv.reader([header], delimiter=self._delimiter)))
+            with self._open() as reader:
+                schema = reader.schema
+        self.columns: Mapping[str, Column] = {
+            # Nothing but gaps in the first block: numbers may follow.
+            name: Column(name, column.type_name, np.dtype(np.float64))
+            if column.type_name == "null"
+            else column
+            for name, column in describe_all(path, schema).items()
+        }
+
+    def find(self, word: str) -> str | None:
+        """Return the name of the column the user means, or None."""
+        return word if word in self.columns else None
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Read whole columns, and learn the number of rows."""
+        import pyarrow as pa
+
+        wanted = list(names) or list(self.columns)[:1]
+        with explained(self.path, _FORMAT), self._open(dict.fromkeys(wanted, pa.string())) as reader:
+            table = reader.read_all()
+        self.n_rows = table.num_rows
+        return pa.table({name: typed(table.column(name)) for name in names})
+
+    def scan(self, names: Sequence[str]) -> Iterator[ArrowChunk]:
+        """Read feature columns block by block."""
+        import pyarrow as pa
+
+        start = 0
+        with explained(self.path, _FORMAT), self._open(dict.fromkeys(names, pa.float64())) as reader:
+            for batch in reader:
+                yield ArrowChunk(
+                    self.path, start, 0, names, [batch.column(name) for name in names], is_list=False
+                )
+                start += batch.num_rows
+
+    def _open(self, types: Mapping[str, pa.DataType] | None = None) -> Any:
+        """Open a stream of batches, with all columns as they look or only some with given types."""
+        import pyarrow as pa
+        import pyarrow.csv
+
+        return pa.csv.open_csv(
+            pa.OSFile(os.fsencode(self.path)),
+            read_options=pa.csv.ReadOptions(block_size=self._block),
+            parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                include_columns=list(types or {}), column_types=dict(types or {})
+            ),
+        )
+
+
+def _header(path: Path) -> tuple[str, str]:
+    """Return the first line that is not empty, and the delimiter it uses most."""
+    with path.open(encoding="utf-8-sig", newline=None) as file:
+        line = ""
+        while not line.strip("\n"):
+            line = file.readline(_LONGEST_HEADER)
+            if not line:
+                raise ValueError("it has no header")
+    line = line.rstrip("\n")
+    return line, max(_DELIMITERS, key=line.count)
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    """Refuse a first line of numbers, unless they are column numbers."""
+    if names and all(_is_number(name) for name in names) and not all(name.isdecimal() for name in names):
+        raise InputError(
+            f"{shown(path)} has no header: its first line is numbers",
+            hint="add a first line with column names",
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

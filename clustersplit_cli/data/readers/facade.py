@@ -1,0 +1,170 @@
+"""From a request to a validated dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clustersplit_cli.data.dataset import Dataset, Extent, ReadRequest
+from clustersplit_cli.data.readers import matrix as matrices
+from clustersplit_cli.data.readers.arrow_values import combined
+from clustersplit_cli.data.readers.categories import encode, restrict, rows_with_value
+from clustersplit_cli.data.readers.columns import FeatureColumns, choose_features
+from clustersplit_cli.data.readers.fingerprint import Fingerprints
+from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
+from clustersplit_cli.data.readers.naming import listed, shown
+from clustersplit_cli.data.readers.roles import Inputs, Place, Roles, assign_roles
+from clustersplit_cli.errors import InputError
+from clustersplit_cli.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FEWEST_ROWS = 2
+_NAMES_IN_NOTE = 20
+
+
+def peek(request: ReadRequest) -> Extent:
+    """Return the size of the features from headers alone, so that memory can be planned before reading.
+
+    Raises
+    ------
+    InputError : a file is missing or damaged, or a column that is needed does not exist.
+    """
+    inputs, _, features = _open(request)
+    column = inputs.features.columns[features.names[0]]
+    width = column.width if features.is_list else len(features.names)
+    return Extent(inputs.features.n_rows, width, features.dtype.itemsize)
+
+
+def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
+    """Read and validate everything a request names.
+
+    The feature matrix is allocated once and filled in pieces; besides it only a few of those pieces are held.
+
+    Raises
+    ------
+    InputError : an input is missing or damaged, has values that cannot be used, or changes while it is read.
+    UsageError : options that contradict each other.
+    """
+    inputs, roles, features = _open(request)
+    sources = inputs.by_role()
+    with Fingerprints([(look, role) for role, source in sources.items() for look in source.stamps]) as prints:
+        columns = _Columns(inputs, roles)
+        n_rows = columns.n_rows
+        excluded = np.zeros(n_rows, np.bool_)
+        for word, place, value in roles.exclude:
+            excluded |= rows_with_value(columns.at(place), word, value)
+        kept = ~excluded
+        rows = np.flatnonzero(kept)
+        _check_enough(len(rows), f"only {len(rows)} of {n_rows} rows are left after --exclude")
+        categories = {word: encode(columns.at(place), word, rows) for word, place in roles.family.items()}
+        ids = columns.ids(roles.ids)
+        matrix = matrices.read_matrix(inputs.features, features, kept, progress)
+        names = features.feature_names(matrix.shape[1])
+        finite = matrices.finite_rows(matrix)
+        n_dropped = len(finite) - int(finite.sum())
+        if n_dropped:
+            if not request.drop_invalid:
+                raise matrices.not_finite(request.path, matrix, finite, rows, names)
+            _check_enough(
+                len(finite) - n_dropped,
+                f"{n_dropped} of {len(finite)} rows have features that are not finite",
+            )
+            matrix, rows = matrices.drop_rows(matrix, finite), rows[finite]
+            categories = {word: restrict(column, finite) for word, column in categories.items()}
+        if matrices.is_constant(matrix):
+            raise InputError(
+                f"all features of {shown(request.path)} are constant: all {len(rows)} rows are the same",
+                hint="choose other features with --columns",
+            )
+        return Dataset(
+            features=matrix,
+            feature_names=names,
+            feature_columns=features.names,
+            categories=categories,
+            rows=rows,
+            n_rows=n_rows,
+            n_excluded=int(excluded.sum()),
+            n_dropped=n_dropped,
+            ids=ids,
+            id_name=request.id_column,
+            files=prints.files(),
+            notes=_notes(inputs, roles, features),
+        )
+
+
+class _Columns:
+    """The columns with a role, read from wherever they are and checked to be aligned."""
+
+    def __init__(self, inputs: Inputs, roles: Roles) -> None:
+        places = [*roles.family.values(), *(place for _, place, _ in roles.exclude)]
+        if roles.ids is not None:
+            places.append(roles.ids)
+        self._tables: dict[str, pa.Table] = {}
+        lengths: dict[str, int] = {}
+        for role, source in inputs.by_role().items():
+            names = list(dict.fromkeys(place.column for place in places if place.role == role))
+            self._tables[role] = source.read(names)
+            lengths[role] = source.n_rows or 0
+        self.n_rows = lengths["features"]
+        for role, length in lengths.items():
+            if length != self.n_rows:
+                path = inputs.by_role()[role].path
+                raise InputError(
+                    f"{shown(path)} has {length} rows but {shown(inputs.features.path)} has {self.n_rows}",
+                    hint=f"the {role} file must have one row for each row of the features, in the same order",
+                )
+        _check_enough(
+            self.n_rows,
+            f"{shown(inputs.features.path)} has {self.n_rows or 'no'} row{'s' * (self.n_rows != 1)}",
+        )
+
+    def at(self, place: Place) -> pa.ChunkedArray:
+        """Return a column that was read."""
+        return self._tables[place.role].column(place.column)
+
+    def ids(self, place: Place | None) -> pa.Array | None:
+        """Return the id column; every row must have an id."""
+        if place is None:
+            return None
+        column = combined(self.at(place))
+        if column.null_count:
+            missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+            raise InputError(
+                f"id column {place.column!r} has no value in {len(missing)} rows: {listed(missing.tolist())}",
+                hint="fill them in, or choose another column with --id",
+            )
+        return column
+
+
+def _open(request: ReadRequest) -> tuple[Inputs, Roles, FeatureColumns]:
+    """Open all files and decide what every column is for, without reading data."""
+    inputs = Inputs(
+        features=open_features(request.path),
+        label=None if request.label_file is None else open_companion(request.label_file, "label"),
+        domain=None if request.domain_file is None else open_companion(request.domain_file, "domain"),
+        metadata=None if request.metadata is None else open_table(request.metadata),
+    )
+    roles = assign_roles(request, inputs)
+    return inputs, roles, choose_features(inputs.features, request.columns, roles.reserved)
+
+
+def _check_enough(n_rows: int, message: str) -> None:
+    if n_rows < _FEWEST_ROWS:
+        raise InputError(message, hint="a split needs at least two rows")
+
+
+def _notes(inputs: Inputs, roles: Roles, features: FeatureColumns) -> tuple[tuple[str, str], ...]:
+    """Collect what the user should know about how the input was understood."""
+    notes = [note for source in inputs.by_role().values() for note in source.notes] + list(roles.notes)
+    if features.guessed:
+        names = listed(features.names, _NAMES_IN_NOTE)
+        notes.append(
+            (
+                "feature_columns_guessed",
+                f"all floating-point columns are taken as features: {names}; see --columns",
+            )
+        )
+    return tuple(notes)

@@ -1,0 +1,154 @@
+"""What a file was when it was read: its SHA-256, and whether it changed in the meantime."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from clustersplit_cli.data.dataset import InputFile
+from clustersplit_cli.data.readers.naming import closest, listed, report_path, shown
+from clustersplit_cli.errors import InputError
+
+_CHUNK = 1 << 20
+# File systems stamp times in ticks of up to two seconds; a second write within a tick leaves no trace.
+_TICK_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The identity of a file at the moment of the first look at it."""
+
+    path: Path
+    device: int
+    inode: int
+    bytes: int
+    modified_ns: int
+    changed_ns: int
+    taken_ns: int
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the file was written so shortly before the look that its time cannot be trusted."""
+        return self.taken_ns - self.modified_ns < _TICK_NS
+
+
+def stamp(path: Path) -> Stamp:
+    """Take the identity of a regular file, or explain why there is none."""
+    taken = time.time_ns()
+    try:
+        status = os.stat(path)  # noqa: PTH116 - Path.stat differs between Python versions for odd names
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot open {shown(path)}: {_reason(error)}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(
+            f"{shown(path)} is not a regular file",
+            hint="save the data to a file first; pipes cannot be read twice",
+        )
+    return Stamp(
+        path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, taken
+    )
+
+
+class Fingerprints:
+    """Hash files in the background while they are read; leaving the block checks that none has changed.
+
+    A failure inside the block that a changed file explains is reported as the change.
+    """
+
+    def __init__(self, stamps: Sequence[tuple[Stamp, str]]) -> None:
+        self._stamps = tuple(stamps)
+        self._digests: list[str] = []
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._hash_all, name="sha256", daemon=True)
+
+    def __enter__(self) -> Fingerprints:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if isinstance(error, InputError):
+            for first_look, _ in self._stamps:
+                _check_unchanged(first_look)
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Wait for the hashes and return them; raise if a file is not what it was at the first look."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        for (first_look, _), digest in zip(self._stamps, self._digests, strict=True):
+            _check_unchanged(first_look, digest)
+        return tuple(
+            InputFile(report_path(first_look.path), role, first_look.bytes, digest)
+            for (first_look, role), digest in zip(self._stamps, self._digests, strict=True)
+        )
+
+    def _hash_all(self) -> None:
+        """Hash one file after the other; a failure is kept for the thread that asks."""
+        try:
+            for first_look, _ in self._stamps:
+                self._digests.append(_sha256(first_look.path, self._stop))
+        except OSError as error:
+            path = first_look.path
+            self._failure = InputError(f"cannot read {shown(path)}: {_reason(error)}")
+        except InputError as error:
+            self._failure = error
+
+
+def _sha256(path: Path, stop: threading.Event | None = None) -> str:
+    """Hash a file in pieces, giving up early when asked to."""
+    digest = hashlib.sha256()
+    piece = memoryview(bytearray(_CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while (size := file.readinto(piece)) and not (stop is not None and stop.is_set()):
+            digest.update(piece[:size])
+    return digest.hexdigest()
+
+
+def _check_unchanged(first_look: Stamp, digest: str | None = None) -> None:
+    """Raise if the file differs from the first look; hash again where its times cannot tell."""
+    changed = InputError(
+        f"{shown(first_look.path)} changed while it was read",
+        hint="wait until whatever writes it has finished, then run again",
+    )
+    try:
+        now = stamp(first_look.path)
+    except InputError:
+        raise changed from None
+    same = all(
+        getattr(now, name) == getattr(first_look, name)
+        for name in ("device", "inode", "bytes", "modified_ns")
+    )
+    if not same:
+        raise changed
+    doubtful = first_look.is_recent or now.changed_ns != first_look.changed_ns
+    if doubtful and digest is not None and _sha256(first_look.path) != digest:
+        raise changed
+
+
+def _missing(path: Path) -> InputError:
+    """Name the files of the same folder that look most like the one that is missing."""
+    try:
+        near = closest(path.name, os.listdir(path.parent))  # noqa: PTH208 - names only, undecodable ones too
+    except OSError:
+        return InputError(f"{shown(path)} does not exist, nor does its folder", hint="check the path")
+    hint = f"closest: {listed([shown(path.parent / name) for name in near])}" if near else "check the path"
+    return InputError(f"{shown(path)} does not exist", hint=hint)
+
+
+def _reason(error: Exception) -> str:
+    """The operating system's own words, without the path it repeats."""
+    return getattr(error, "strerror", None) or str(error)

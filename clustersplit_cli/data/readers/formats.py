@@ -1,0 +1,122 @@
+"""Which format a file has, by its first bytes, and its name only where they are silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clustersplit_cli.data.readers import arrays, ipc, npy, parquet
+from clustersplit_cli.data.readers.arrow_values import explained
+from clustersplit_cli.data.readers.delimited import CsvSource
+from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.readers.naming import shown
+from clustersplit_cli.data.readers.source import Source
+from clustersplit_cli.errors import InputError
+
+_HEAD = 4096
+_MAGIC = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xff\xff\xff\xff": "Arrow stream",
+    npy.MAGIC: "NPY",
+    b"PK\x03\x04": "NPZ",
+    b"PK\x05\x06": "NPZ",
+}
+_FOREIGN = {
+    b"FEA1": ("Feather version 1", "write it again with pyarrow.feather.write_feather"),
+    b"PARE": ("encrypted Parquet", "decrypt it first"),
+    b"\x1f\x8b": ("gzip", "decompress it first"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "decompress it first"),
+    b"\x89HDF": ("HDF5", "convert it to Parquet or NPY"),
+}
+_BY_SUFFIX = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".parq": "Parquet",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+    ".npy": "NPY",
+    ".npz": "NPZ",
+}
+_SUPPORTED = "Parquet, Arrow/Feather, CSV, NPY and NPZ can be read"
+
+
+def open_features(path: Path) -> Source:
+    """Open a file or directory of features."""
+    if path.is_dir():
+        return parquet.ParquetSource.of_directory(path)
+    format_ = detect(path)
+    if format_ == "NPY":
+        return arrays.open_array(path)
+    if format_ == "NPZ":
+        return arrays.ArchiveSource(path)
+    return _open_table(path, format_)
+
+
+def open_table(path: Path) -> Source:
+    """Open a table of metadata: Parquet (a directory too), Arrow/Feather or CSV."""
+    if path.is_dir():
+        return parquet.ParquetSource.of_directory(path)
+    format_ = detect(path)
+    if format_ in ("NPY", "NPZ"):
+        raise InputError(
+            f"{shown(path)} is {format_}, but --metadata needs a table",
+            hint="give Parquet, CSV or Feather; arrays go to --label-file and --domain-file",
+        )
+    return _open_table(path, format_)
+
+
+def open_companion(path: Path, role: str) -> Source:
+    """Open a file of labels or domains."""
+    format_ = "directory" if path.is_dir() else detect(path)
+    if format_ != "NPY":
+        raise InputError(
+            f"{shown(path)} is {format_}, but --{role}-file needs a NPY array",
+            hint=f"save it with numpy.save, or give a table with --metadata and its column with --{role}",
+        )
+    return arrays.CompanionSource(path, role)
+
+
+def detect(path: Path) -> str:
+    """Return the name of a file's format, or explain why it has none."""
+    if not stamp(path).bytes:
+        raise InputError(f"{shown(path)} is empty (0 bytes)", hint=_SUPPORTED)
+    with explained(path, "a file"), path.open("rb") as file:
+        head = file.read(_HEAD)
+    for magic, format_ in _MAGIC.items():
+        if head.startswith(magic):
+            return format_
+    for magic, (foreign, cure) in _FOREIGN.items():
+        if head.startswith(magic):
+            raise InputError(
+                f"{shown(path)} is {foreign}, which is not supported", hint=f"{cure}; {_SUPPORTED}"
+            )
+    expected = _BY_SUFFIX.get(path.suffix.lower())
+    found = "text" if _is_text(head) else f"bytes that start with {head[:6].hex(' ')}"
+    if expected is not None or found != "text":
+        wanted = (
+            f"{expected} expected by its name, found {found}"
+            if expected
+            else f"unknown format, found {found}"
+        )
+        raise InputError(f"{shown(path)}: {wanted}", hint=f"check how the file was written; {_SUPPORTED}")
+    return "CSV"
+
+
+def _open_table(path: Path, format_: str) -> Source:
+    if format_ == "Parquet":
+        return parquet.ParquetSource.of_file(path)
+    if format_ == "CSV":
+        return CsvSource(path)
+    return ipc.IpcSource(path, is_stream=format_ == "Arrow stream")
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the first bytes can be text; the last character may be cut in two."""
+    if b"\0" in head:
+        return False
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start >= len(head) - 3
+    return True

@@ -1,0 +1,51 @@
+"""How files and columns are named in messages and reports."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+_SHOWN_AT_MOST = 5
+
+
+def report_path(path: Path) -> str:
+    r"""Return the path as text that any JSON writer accepts.
+
+    Bytes that are not UTF-8 are written as `\xNN`; every other path comes back as it was given.
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def shown(path: Path) -> str:
+    """Return the path on one line: control characters are escaped, so a message never breaks."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in report_path(path))
+
+
+def closest(word: str, candidates: Iterable[str], n: int = 3) -> list[str]:
+    """Return the candidates that look most like `word`, best first, ignoring case."""
+    by_folded: dict[str, str] = {}
+    for candidate in candidates:
+        by_folded.setdefault(candidate.casefold(), candidate)
+    matches = difflib.get_close_matches(word.casefold(), by_folded, n=n, cutoff=0.5)
+    return [by_folded[match] for match in matches]
+
+
+def listed(items: Sequence[object], at_most: int = _SHOWN_AT_MOST) -> str:
+    """Join items with commas, and say how many more there are when there are many.
+
+    >>> listed(["a", "b", "c"], at_most=2)
+    'a, b and 1 more'
+    """
+    text = ", ".join(str(item) for item in items[:at_most])
+    return text if len(items) <= at_most else f"{text} and {len(items) - at_most} more"
+
+
+def suggestion(word: str, candidates: Iterable[str]) -> str:
+    """Say which of the candidates the user may have meant, or what there is to choose from."""
+    names = list(candidates)
+    near = closest(word, names)
+    if near:
+        return f"closest: {listed([repr(name) for name in near])}"
+    return f"there is: {listed([repr(name) for name in names], 8)}" if names else "there are none"

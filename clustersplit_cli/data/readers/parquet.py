@@ -1,0 +1,290 @@
+"""Parquet: a file, or a directory of files read as one, hive partitions included."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clustersplit_cli.data.readers.arrow_values import ArrowChunk, combined, describe, describe_all, explained
+from clustersplit_cli.data.readers.fingerprint import Stamp, stamp
+from clustersplit_cli.data.readers.naming import listed, report_path, shown
+from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column
+from clustersplit_cli.data.readers.text_values import typed
+from clustersplit_cli.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+MAGIC = b"PAR1"
+_SUFFIXES = (".parquet", ".pq", ".parq")
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One file of the dataset: where it is, what it holds, and the partition it lies in."""
+
+    stamp: Stamp
+    n_rows: int
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    partition: dict[str, str | None]
+
+    def open(self) -> pq.ParquetFile:
+        """Open for reading; no read-ahead, so that one row group is never held twice."""
+        return _open(self.stamp.path, self.metadata)
+
+
+class ParquetSource:
+    """One Parquet file, or all Parquet files below a directory in bytewise order of their paths."""
+
+    def __init__(self, path: Path, members: Sequence[_Member], notes: Sequence[tuple[str, str]] = ()) -> None:
+        self.path = path
+        self.notes = tuple(notes)
+        self.default_features: str | None = None
+        self.stamps = tuple(member.stamp for member in members)
+        self._members = tuple(members)
+        self.n_rows: int | None = sum(member.n_rows for member in members)
+        self.columns = self._describe()
+
+    @classmethod
+    def of_file(cls, path: Path) -> ParquetSource:
+        """Open a single file."""
+        return cls(path, [_member(stamp(path), {})])
+
+    @classmethod
+    def of_directory(cls, path: Path) -> ParquetSource:
+        """Open every Parquet file below a directory; names starting with `.` or `_` are not data."""
+        found = sorted(_walk(path, ""), key=os.fsencode)
+        data = [name for name in found if _is_parquet(path / name)]
+        if not data:
+            holds = f"; it holds {listed([shown(Path(name)) for name in found])}" if found else ""
+            raise InputError(
+                f"directory {shown(path)} has no Parquet files{holds}",
+                hint="give a single file, or a directory of .parquet files",
+            )
+        ignored = [shown(Path(name)) for name in found if name not in set(data)]
+        notes = [("files_ignored", f"not Parquet, ignored: {listed(ignored)}")] if ignored else []
+        members = [_member(stamp(path / name), _partition(name)) for name in data]
+        _check_same_columns(members)
+        return cls(path, members, notes)
+
+    def find(self, word: str) -> str | None:
+        """Return the name of the column the user means, or None."""
+        return word if word in self.columns else None
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Read whole columns."""
+        import pyarrow as pa
+
+        self._check_same_types(names)
+        parts: dict[str, list[pa.Array]] = {name: [] for name in names}
+        for number, member in enumerate(self._members):
+            stored = [name for name in names if name not in member.partition]
+            with explained(member.stamp.path, "Parquet"):
+                table = member.open().read(columns=stored) if stored else None
+            for name in names:
+                if name in member.partition:
+                    parts[name].append(self._constant(name, number, member.n_rows))
+                elif table is not None:
+                    parts[name].extend(table.column(name).chunks)
+        return pa.table(
+            {name: _chunked(chunks, self._type(name)) for name, chunks in parts.items()} if names else {}
+        )
+
+    def scan(self, names: Sequence[str]) -> Iterator[ArrowChunk]:
+        """Read feature columns row group by row group, a few columns or a few rows at a time."""
+        self._check_same_types(names)
+        start = 0
+        for number, member in enumerate(self._members):
+            with explained(member.stamp.path, "Parquet"):
+                file = member.open()
+                for group in range(member.metadata.num_row_groups):
+                    if self.columns[names[0]].is_list:
+                        yield from self._scan_lists(member, file, group, start, names[0])
+                    else:
+                        yield from self._scan_scalars(number, file, group, start, names)
+                    start += member.metadata.row_group(group).num_rows
+
+    def _scan_lists(
+        self, member: _Member, file: pq.ParquetFile, group: int, start: int, name: str
+    ) -> Iterator[ArrowChunk]:
+        """Read a list column some rows at a time: decoding lists takes twice the room of their values."""
+        n_rows = member.metadata.row_group(group).num_rows
+        per_row = (self.columns[name].width or 1024) * 8
+        rows = max(1, min(n_rows, BLOCK_BYTES // per_row))
+        for batch in file.iter_batches(rows, row_groups=[group], columns=[name]):
+            yield ArrowChunk(self.path, start, 0, [name], [batch.column(name)], is_list=True)
+            start += batch.num_rows
+
+    def _scan_scalars(
+        self, number: int, file: pq.ParquetFile, group: int, start: int, names: Sequence[str]
+    ) -> Iterator[ArrowChunk]:
+        """Read scalar columns some columns at a time: Parquet stores them one after the other."""
+        partition = self._members[number].partition
+        n_rows = self._members[number].metadata.row_group(group).num_rows
+        width = max(16, min(len(names), BLOCK_BYTES // (8 * max(1, n_rows))))
+        for first in range(0, len(names), width):
+            block = names[first : first + width]
+            stored = [name for name in block if name not in partition]
+            table = file.read_row_group(group, columns=stored) if stored else None
+            arrays = [
+                self._constant(name, number, n_rows) if name in partition else combined(table.column(name))
+                for name in block
+                if table is not None or name in partition
+            ]
+            yield ArrowChunk(self.path, start, first, block, arrays, is_list=False)
+
+    def _describe(self) -> dict[str, Column]:
+        """Describe the columns of the files, then those of the partitions."""
+        first = self._members[0]
+        columns = describe_all(self.path, first.schema)
+        columns |= {name: describe(name, self._type(name)) for name in first.partition}
+        for name, column in columns.items():
+            if column.is_list and column.width is None and name not in first.partition:
+                columns[name] = Column(name, column.type_name, column.dtype, True, self._list_width(name))
+        return columns
+
+    def _list_width(self, name: str) -> int | None:
+        """Infer the common length of lists from the number of values the file declares."""
+        values = 0
+        for member in self._members:
+            for group in range(member.metadata.num_row_groups):
+                columns = member.metadata.row_group(group)
+                values += sum(
+                    columns.column(i).num_values
+                    for i in range(columns.num_columns)
+                    if columns.column(i).path_in_schema.startswith(f"{name}.")
+                )
+        return values // self.n_rows if self.n_rows and values % self.n_rows == 0 else None
+
+    @cached_property
+    def _partitions(self) -> dict[str, pa.Array]:
+        """The partition columns, one value per file, typed by what all values spell."""
+        import pyarrow as pa
+
+        return {
+            name: typed(pa.array([member.partition[name] for member in self._members], pa.string()))
+            for name in self._members[0].partition
+        }
+
+    def _constant(self, name: str, number: int, n_rows: int) -> pa.Array:
+        """A partition's value, repeated for every row of a file."""
+        import pyarrow as pa
+
+        return pa.repeat(self._partitions[name][number], n_rows)
+
+    def _type(self, name: str) -> Any:
+        first = self._members[0]
+        return self._partitions[name].type if name in first.partition else first.schema.field(name).type
+
+    def _check_same_types(self, names: Sequence[str]) -> None:
+        """Raise if a column that is used changes its type from file to file."""
+        first = self._members[0]
+        for member in self._members[1:]:
+            for name in names:
+                if name in member.partition:
+                    continue
+                expected, found = first.schema.field(name).type, member.schema.field(name).type
+                if _plain(expected) != _plain(found):
+                    raise InputError(
+                        f"column {name!r} is {found} in {shown(member.stamp.path)} but {expected} in "
+                        f"{shown(first.stamp.path)}",
+                        hint="write all files of the directory with the same column types",
+                    )
+
+
+def _open(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(
+        pa.OSFile(os.fsencode(path)), metadata=metadata, buffer_size=1 << 20, pre_buffer=False
+    )
+
+
+def _member(first_look: Stamp, partition: dict[str, str | None]) -> _Member:
+    """Read a file's footer."""
+    with explained(first_look.path, "Parquet"):
+        file = _open(first_look.path)
+        return _Member(first_look, file.metadata.num_rows, file.metadata, file.schema_arrow, partition)
+
+
+def _walk(root: Path, below: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+    """Yield the relative paths of all files that may hold data, following links but never in circles."""
+    folder = root / below
+    try:
+        status = folder.stat()
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        raise InputError(f"cannot list {shown(folder)}: {error.strerror}") from error
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen |= {(status.st_dev, status.st_ino)}
+    for entry in entries:
+        relative = f"{below}/{entry.name}" if below else entry.name
+        if entry.is_dir():
+            # `_key=value` is a partition; `_temporary` and `.cache` are not data.
+            if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
+                yield from _walk(root, relative, seen)
+        elif not entry.name.startswith((".", "_")):
+            yield relative
+
+
+def _is_parquet(path: Path) -> bool:
+    """Whether a file of a directory claims to be Parquet, by its name or its first bytes."""
+    if path.suffix.lower() in _SUFFIXES:
+        return True
+    stamp(path)
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _partition(relative: str) -> dict[str, str | None]:
+    """Read `key=value` folders of a relative path."""
+    pairs = (folder.split("=", 1) for folder in relative.split("/")[:-1] if "=" in folder)
+    return {
+        report_path(Path(urllib.parse.unquote(key))): None
+        if value == _NULL_PARTITION
+        else urllib.parse.unquote(report_path(Path(value)))
+        for key, value in pairs
+    }
+
+
+def _check_same_columns(members: Sequence[_Member]) -> None:
+    """Raise if the files of a directory do not have the same columns or partitions."""
+    first = members[0]
+    expected = {*first.schema.names, *first.partition}
+    for member in members[1:]:
+        names = {*member.schema.names, *member.partition}
+        missing, extra = sorted(expected - names), sorted(names - expected)
+        if missing or extra:
+            what = f"lacks column {missing[0]!r}" if missing else f"has a column {extra[0]!r}"
+            raise InputError(
+                f"{shown(member.stamp.path)} {what}, unlike {shown(first.stamp.path)}",
+                hint="all files of a directory must have the same columns",
+            )
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """The type of the values, whatever way a string or a category is stored."""
+    import pyarrow as pa
+
+    value = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return pa.string() if pa.types.is_large_string(value) else value
+
+
+def _chunked(chunks: list[pa.Array], type_: pa.DataType) -> pa.ChunkedArray:
+    """Join the files' chunks, which may store the same values as categories here and plainly there."""
+    import pyarrow as pa
+
+    value = type_.value_type if pa.types.is_dictionary(type_) else type_
+    if len({chunk.type for chunk in chunks}) <= 1:
+        return pa.chunked_array(chunks, chunks[0].type if chunks else type_)
+    return pa.chunked_array([chunk.cast(value) for chunk in chunks], value)
