@@ -14,7 +14,7 @@ class ClusterSplitError(Exception):
         self.hint = hint
 
 
-class CheckFailed(ClusterSplitError):
+class CheckFailedError(ClusterSplitError):
     """A check the user asked for did not hold."""
 
     exit_code = 1

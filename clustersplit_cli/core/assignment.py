@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .constraints import Constraints
+from clustersplit_cli.core.constraints import Constraints
 
 SMALL_CELL = 64
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SolverError
-from .constraints import Constraints
-from .workers import Workers
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.errors import SolverError
 
 INTEGRALITY_TOLERANCE = 1e-6
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .assignment import Selection
-from .cbc import solve_assignment
-from .constraints import Constraints
-from .problem import Evaluation, Members
+from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.cbc import solve_assignment
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.problem import Evaluation, Members
 
 GAP_TOLERANCE = 1e-6
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InfeasibleError, UsageError
+from clustersplit_cli.errors import InfeasibleError, UsageError
 
 ROUNDINGS = ("nearest", "balanced")
 

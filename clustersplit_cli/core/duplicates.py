@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import Floats
-from .problem import Members
-from .workers import Workers, tiles
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.workers import Workers, tiles
 
 BLOCK_ROWS = 1024
 

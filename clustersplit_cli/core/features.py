@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .workers import Workers, tiles
+from clustersplit_cli.core.workers import Workers, tiles
 
 Floats = NDArray[np.floating[Any]]
 Step = Callable[[Floats], Floats]

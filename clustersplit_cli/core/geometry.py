@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..progress import Progress, silent
-from .features import Features, Floats
-from .kernels import Kernel
-from .workers import Workers, tiles
+from clustersplit_cli.core.features import Features, Floats
+from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.progress import Progress, silent
 
 KERNEL_TILE = 512
 COLUMN_TILE = 4096

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, UsageError
-from .features import Affine, Features, Floats, moments, unit_rows
-from .workers import Workers
+from clustersplit_cli.core.features import Affine, Features, Floats, moments, unit_rows
+from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.errors import InputError, UsageError
 
 KERNELS = ("rbf", "linear", "cosine", "polynomial")
 WIDTH_RULES = ("scale", "1/d", "median")

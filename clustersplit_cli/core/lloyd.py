@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .assignment import Assigner, cheaper_orientation
-from .problem import Members, Problem, discrepancy
+from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
+from clustersplit_cli.core.problem import Members, Problem, discrepancy
 
 FLOAT32_PROGRESS = 1e-7
 """In float32 a smaller gain, relative to the scatter explained so far, is taken for noise."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import Features
-from .kernels import Kernel
-from .problem import Members
+from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.core.problem import Members
 
 
 @dataclass(frozen=True)

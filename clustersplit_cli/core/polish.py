@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .constraints import Constraints
-from .problem import Members, Problem
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.problem import Members, Problem
 
 MAX_CANDIDATES = 3000
 MAX_SWEEPS = 1000

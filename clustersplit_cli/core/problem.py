@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .constraints import Constraints
-from .features import Floats
-from .geometry import Geometry
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import Geometry
 
 Members = NDArray[np.bool_]
 """Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..progress import Progress, silent
-from .assignment import Assigner, Selection
-from .constraints import Constraints
-from .lloyd import Descent, descend
-from .polish import polish
-from .problem import Members, Problem, objectives
+from clustersplit_cli.core.assignment import Assigner, Selection
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.lloyd import Descent, descend
+from clustersplit_cli.core.polish import polish
+from clustersplit_cli.core.problem import Members, Problem, objectives
+from clustersplit_cli.progress import Progress, silent
 
 FINISH_ALL_ROWS = 2048
 FINISH_BEST = 3
@@ -37,6 +37,7 @@ class Run:
     start: str
     iterations: int
     psi: float
+    mmd: float
     converged: bool
 
 
@@ -116,13 +117,17 @@ def search(
     progress("polish", len(chosen), len(chosen))
     finals = np.stack([path.members for path in paths], axis=1)
     psi = objectives(problem, finals)
+    n_val = finals.sum(axis=0)
+    mmd = np.sqrt(np.maximum(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val)))
     winner = int(chosen[int(np.argmin(psi[chosen]))])
     return Solution(
         members=canonical(paths[winner].members),
         steps=_replay(problem, paths[winner]),
         runs=tuple(
-            Run(f"random-{index}", len(path.visited) - 1, float(value), path.converged)
-            for index, (path, value) in enumerate(zip(paths, psi, strict=True))
+            Run(
+                f"random-{index}", len(path.visited) - 1, float(psi[index]), float(mmd[index]), path.converged
+            )
+            for index, path in enumerate(paths)
         ),
         winner=winner,
     )

@@ -1,0 +1,10 @@
+"""The command line: one file per command, one place that catches errors."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run `clustersplit` on the process's own arguments and exit."""
+    from clustersplit_cli.cli.app import run
+
+    raise SystemExit(run())

@@ -1,0 +1,266 @@
+"""The options that commands share, each defined once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+INPUT, CONSTRAINTS, METHOD, OUTPUT = "Input", "Constraints", "Method", "Output"
+
+
+def _choice(flag: str, panel: str, text: str, *words: str, default: str | bool = True) -> Any:
+    """An option that takes one of some words; values are checked with all other options, in one place."""
+    return typer.Option(
+        flag,
+        rich_help_panel=panel,
+        metavar="|".join(words),
+        autocompletion=lambda: list(words),
+        help=text,
+        show_default=default,
+    )
+
+
+Features = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FEATURES",
+        help="Parquet (file or directory), Arrow/Feather, CSV, NPY or NPZ.",
+        show_default=False,
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        rich_help_panel=INPUT,
+        metavar="GLOB",
+        help="Feature columns: globs (repeatable, or separated by commas), or the name of one list column.",
+        show_default="the only list column; else the largest set named <prefix><number>; else all floats",
+    ),
+]
+Label = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        rich_help_panel=INPUT,
+        metavar="COLUMN",
+        help="Label column; a column index for a plain 2-D NPY.",
+        show_default="label",
+    ),
+]
+Domain = Annotated[
+    str | None,
+    typer.Option(
+        "--domain",
+        rich_help_panel=INPUT,
+        metavar="COLUMN",
+        help="Domain column; a column index for a plain 2-D NPY.",
+        show_default="domain, if there is one",
+    ),
+]
+LabelFile = Annotated[
+    Path | None,
+    typer.Option("--label-file", rich_help_panel=INPUT, metavar="NPY", help="Labels, one per row."),
+]
+DomainFile = Annotated[
+    Path | None,
+    typer.Option("--domain-file", rich_help_panel=INPUT, metavar="NPY", help="Domains, one per row."),
+]
+Metadata = Annotated[
+    Path | None,
+    typer.Option(
+        "--metadata",
+        rich_help_panel=INPUT,
+        metavar="FILE",
+        help="Parquet, CSV or Feather with label, domain or other columns, one row per feature row.",
+    ),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option("--id", rich_help_panel=INPUT, metavar="COLUMN", help="Also write this column's values."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        rich_help_panel=INPUT,
+        metavar="COLUMN=VALUE",
+        help="Rows that go to neither side, such as a test domain (repeatable).",
+    ),
+]
+DropInvalid = Annotated[
+    bool,
+    typer.Option(
+        "--drop-invalid", rich_help_panel=INPUT, help="Leave out rows with NaN or infinite features."
+    ),
+]
+Holdout = Annotated[
+    str,
+    typer.Option(
+        "--h", "--holdout", rich_help_panel=CONSTRAINTS, metavar="FRACTION", help="Share of validation rows."
+    ),
+]
+Stratify = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stratify",
+        rich_help_panel=CONSTRAINTS,
+        metavar="COLUMNS",
+        help="Columns, separated by commas, whose combinations keep their share; `none`: only the total.",
+        show_default="label,domain if there is a domain, else label",
+    ),
+]
+Tolerance = Annotated[
+    str,
+    typer.Option(
+        "--tolerance",
+        rich_help_panel=CONSTRAINTS,
+        metavar="FRACTION",
+        help="Let every cell's share vary by this fraction of h.",
+    ),
+]
+Rounding = Annotated[
+    str,
+    _choice(
+        "--rounding",
+        CONSTRAINTS,
+        "`nearest` rounds every cell by itself; `balanced` makes the total exactly h.",
+        "nearest",
+        "balanced",
+    ),
+]
+Kernel = Annotated[
+    str,
+    _choice("--kernel", METHOD, "How rows are compared.", "rbf", "linear", "cosine", "polynomial"),
+]
+Gamma = Annotated[
+    str | None,
+    typer.Option(
+        "--gamma",
+        rich_help_panel=METHOD,
+        metavar="WIDTH",
+        help="Kernel width: a number, `scale` (1 / total variance), `1/d`, or `median`.",
+        show_default="scale",
+    ),
+]
+Degree = Annotated[
+    int | None,
+    typer.Option(
+        "--degree", rich_help_panel=METHOD, help="Degree of the polynomial kernel.", show_default="3"
+    ),
+]
+Standardize = Annotated[
+    str,
+    _choice(
+        "--standardize",
+        METHOD,
+        "Scale columns to unit variance, or rows to unit length, first.",
+        "none",
+        "zscore",
+        "l2",
+    ),
+]
+Nystrom = Annotated[
+    str,
+    typer.Option(
+        "--nystrom",
+        rich_help_panel=METHOD,
+        metavar="auto|off|Q",
+        help="Approximate the kernel with Q landmark rows; `auto`: 2000 if the exact one does not fit.",
+    ),
+]
+Restarts = Annotated[int, typer.Option("--restarts", rich_help_panel=METHOD, help="Number of random starts.")]
+MaxIter = Annotated[
+    int, typer.Option("--max-iter", rich_help_panel=METHOD, help="Most assignment steps per descent.")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", rich_help_panel=METHOD, help="Same input, options and seed: same split.")
+]
+Solver = Annotated[
+    str,
+    _choice(
+        "--solver",
+        METHOD,
+        "`auto` solves assignment steps in closed form, `cbc` sends every one through PuLP and CBC.",
+        "auto",
+        "cbc",
+    ),
+]
+Certify = Annotated[
+    str,
+    _choice(
+        "--certify",
+        METHOD,
+        "Prove the result a fixed point with CBC: `auto` up to 50,000 rows, beyond that by thresholds.",
+        "auto",
+        "always",
+        "never",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        rich_help_panel=METHOD,
+        metavar="SIZE",
+        help="Memory budget, such as 8GB.",
+        show_default="60 % of the machine's",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        rich_help_panel=METHOD,
+        help="Worker threads; the result does not depend on them.",
+        show_default="all cores",
+    ),
+]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        rich_help_panel=OUTPUT,
+        metavar="DIR",
+        help="Output directory; `-` with --format txt writes only validation indices, to stdout.",
+        show_default="<name>_split",
+    ),
+]
+Force = Annotated[
+    bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace the output of an earlier run.")
+]
+Format = Annotated[
+    list[str] | None,
+    _choice(
+        "--format", OUTPUT, "Format of the index files (repeatable).", "npy", "txt", "parquet", default="npy"
+    ),
+]
+Annotate = Annotated[
+    Path | None,
+    typer.Option(
+        "--annotate",
+        rich_help_panel=OUTPUT,
+        metavar="FILE",
+        help="Also write the input rows with a `split` column, as Parquet.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        rich_help_panel=OUTPUT,
+        metavar="REPORT",
+        help="Take the options of an earlier run from its report.json; options given beside it win.",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Also print the report to stdout.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="No progress and no summary.")
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", rich_help_panel=OUTPUT, help="Show the traceback of an error.")
+]

@@ -1,0 +1,112 @@
+"""Where a run's results go: checked before the work, written after it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clustersplit_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.pipeline import Split
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Output:
+    """The destinations of a run; `directory` is None when only indices go to stdout."""
+
+    directory: Path | None
+    formats: tuple[str, ...]
+    annotate: Path | None
+    force: bool
+    json: bool
+    source: Path
+
+    @classmethod
+    def from_options(cls, source: Path, given: Mapping[str, Any]) -> Output:
+        """Read the output options and refuse combinations that would mix two things on stdout."""
+        from clustersplit_cli.data.writers import check_formats
+
+        formats = tuple(given["format"] or ("npy",))
+        check_formats(formats)
+        to_stdout = given["out"] == STDOUT
+        if to_stdout and given["json"]:
+            raise UsageError("--out - and --json both write to stdout", hint="use one of them")
+        if to_stdout and formats != ("txt",):
+            raise UsageError("--out - writes text only", hint="add --format txt")
+        directory = Path(given["out"]) if given["out"] else Path(f"{stem(source)}_split")
+        return cls(
+            directory=None if to_stdout else directory,
+            formats=formats,
+            annotate=given["annotate"],
+            force=given["force"],
+            json=given["json"],
+            source=source,
+        )
+
+    def prepare(self, inputs: list[Path]) -> list[str]:
+        """Recover what killed runs left, then refuse destinations that cannot be written."""
+        from clustersplit_cli.data.publish import check_destination, check_file_destination, recover
+
+        lines: list[str] = []
+        if self.directory is not None:
+            lines += recover(self.directory)
+            check_destination(self.directory, force=self.force, inputs=inputs)
+        if self.annotate is not None:
+            lines += recover(self.annotate)
+            check_file_destination(self.annotate, force=self.force, inputs=inputs)
+        return lines
+
+    def write(self, dataset: Dataset, result: Split) -> list[Path]:
+        """Write everything that was asked for; return the paths of the files."""
+        from clustersplit_cli.data.writers import write_index_stream, write_run
+        from clustersplit_cli.reports.json_report import render_json
+
+        text = render_json(result.report)
+        annotated: list[Path] = []
+        if self.annotate is not None:
+            from clustersplit_cli.data.annotate import annotate
+
+            annotate(self.source, self.annotate, sides(dataset, result), force=self.force)
+            annotated = [self.annotate]
+        if self.directory is None:
+            write_index_stream(result.val, sys.stdout.buffer)
+            return annotated
+        paths = write_run(
+            self.directory,
+            parts={"train": result.train, "val": result.val},
+            report=text,
+            formats=self.formats,
+            ids=dataset.ids,
+            id_name=dataset.id_name,
+            force=self.force,
+        )
+        if self.json:
+            sys.stdout.write(text)
+        return paths + annotated
+
+
+def stem(source: Path) -> str:
+    """The name of the input without its extension, `features` if it has none left."""
+    name = source.resolve().name if source.name in ("", ".", "..") else source.name
+    return name.split(".")[0] if not name.startswith(".") and name.split(".")[0] else name or "features"
+
+
+def sides(dataset: Dataset, result: Split) -> NDArray[np.str_]:
+    """For every row of the input the side it went to."""
+    import numpy as np
+
+    names = np.full(dataset.n_rows, "excluded", dtype="U8")
+    names[dataset.dropped] = "dropped"
+    names[result.train] = "train"
+    names[result.val] = "val"
+    return names

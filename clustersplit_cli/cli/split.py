@@ -1,0 +1,208 @@
+"""`clustersplit split`: from a feature file to index files and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli.output import Output
+from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import SplitOptions
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import ReadRequest
+
+NOT_REPLAYED = ("memory", "threads")  # they belong to the machine, not to the split
+
+
+def split(
+    context: typer.Context,
+    features: opt.Features,
+    columns: opt.Columns = None,
+    label: opt.Label = None,
+    domain: opt.Domain = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    id: opt.IdColumn = None,
+    exclude: opt.Exclude = None,
+    drop_invalid: opt.DropInvalid = False,
+    holdout: opt.Holdout = "0.2",
+    stratify: opt.Stratify = None,
+    tolerance: opt.Tolerance = "0",
+    rounding: opt.Rounding = "nearest",
+    kernel: opt.Kernel = "rbf",
+    gamma: opt.Gamma = None,
+    degree: opt.Degree = None,
+    standardize: opt.Standardize = "none",
+    nystrom: opt.Nystrom = "auto",
+    restarts: opt.Restarts = 10,
+    max_iter: opt.MaxIter = 100,
+    seed: opt.Seed = 0,
+    solver: opt.Solver = "auto",
+    certify: opt.Certify = "auto",
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    out: opt.Out = None,
+    format: opt.Format = None,
+    annotate: opt.Annotate = None,
+    force: opt.Force = False,
+    config: opt.Config = None,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Split a feature file into training and validation rows.
+
+    The validation rows differ from the training rows as much as possible, measured by the maximum mean
+    discrepancy, while every (label, domain) cell keeps its share h. Writes train and val index
+    files and report.json.
+    """
+    _run(features, _with_earlier_options(context, config))
+
+
+def _with_earlier_options(context: typer.Context, config: Path | None) -> dict[str, Any]:
+    """The command's options, with those of an earlier run in place of defaults."""
+    given = dict(context.params)
+    if config is None:
+        return given
+    from clustersplit_cli.reports.json_report import load_report
+
+    try:
+        text = config.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--config {config} cannot be read: {error}", hint="name the report.json of a run"
+        ) from None
+    earlier = load_report(text, source=str(config))["config"]
+    for name, value in earlier.items():
+        source = context.get_parameter_source(name)
+        if name not in given or name in NOT_REPLAYED or (source is not None and source.name == "COMMANDLINE"):
+            continue
+        given[name] = _as_option(name, value)
+    return given
+
+
+def _as_option(name: str, value: Any) -> Any:
+    """Undo what resolving did to an option: numbers back to text, and paths to paths."""
+    if name == "solver":
+        return "cbc" if value == "cbc" else "auto"
+    if name in ("label_file", "domain_file", "metadata"):
+        return None if value is None else Path(value)
+    if name in ("holdout", "tolerance", "gamma", "nystrom"):
+        return None if value is None else str(value)
+    return value
+
+
+def _run(features: Path, given: Mapping[str, Any]) -> None:
+    """Check everything that can be checked, then read, split and write."""
+    from clustersplit_cli import pipeline
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.data.readers import load, peek
+    from clustersplit_cli.options import check_options
+    from clustersplit_cli.reports.summary import Plan
+    from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    watch = Stopwatch()
+    checked = check_options(SplitOptions(**{field.name: given[field.name] for field in fields(SplitOptions)}))
+    request = read_request(features, given)
+    output = Output.from_options(features, given)
+    console = stderr_console()
+    for line in output.prepare(inputs_of(request)):
+        console.print(f"note: {line}", soft_wrap=True)
+    with progress_bar(console, quiet=given["quiet"]) as progress:
+        plan = pipeline.plan(peek(request), checked)
+        if plan is not None and not given["quiet"]:
+            console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
+        with watch.step("read"):
+            dataset = load(request, progress)
+        result = pipeline.split(
+            dataset, checked, config=reading_config(request, output), stopwatch=watch, progress=progress
+        )
+    paths = output.write(dataset, result)
+    if given["quiet"]:
+        render_warnings(result.report, console=console)
+    else:
+        render_summary(result.report, paths, console=console)
+
+
+def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
+    """Put the reading options in the readers' words."""
+    from clustersplit_cli.data.dataset import ReadRequest
+
+    return ReadRequest(
+        path=features,
+        columns=tuple(part for text in given["columns"] or () for part in text.split(",") if part),
+        label=given["label"],
+        domain=given["domain"],
+        label_file=given["label_file"],
+        domain_file=given["domain_file"],
+        metadata=given["metadata"],
+        stratify=_family(given["stratify"]),
+        exclude=tuple(_column_and_value(text) for text in given["exclude"] or ()),
+        id_column=given["id"],
+        drop_invalid=given["drop_invalid"],
+    )
+
+
+def inputs_of(request: ReadRequest) -> list[Path]:
+    """Every file or directory that will be read."""
+    companions = (request.label_file, request.domain_file, request.metadata)
+    return [request.path, *(path for path in companions if path is not None)]
+
+
+def reading_config(request: ReadRequest, output: Output) -> dict[str, Any]:
+    """The options of reading and writing, as `--config` takes them back."""
+    from clustersplit_cli.data.readers.naming import report_path
+
+    def text(path: Path | None) -> str | None:
+        return None if path is None else report_path(path)
+
+    return {
+        "columns": list(request.columns),
+        "label": request.label,
+        "domain": request.domain,
+        "label_file": text(request.label_file),
+        "domain_file": text(request.domain_file),
+        "metadata": text(request.metadata),
+        "stratify": None if request.stratify is None else [",".join(request.stratify) or "none"],
+        "exclude": [f"{column}={value}" for column, value in request.exclude],
+        "id": request.id_column,
+        "drop_invalid": request.drop_invalid,
+        "format": list(output.formats),
+    }
+
+
+def _family(texts: list[str] | None) -> tuple[str, ...] | None:
+    """Read --stratify: None for the default, () for the total size only."""
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise UsageError(
+            f"--stratify was given {len(texts)} times, but one family of cells is kept at a time",
+            hint=f"join the columns with a comma: --stratify {','.join(texts)}",
+        )
+    if texts[0] == "none":
+        return ()
+    words = tuple(word.strip() for word in texts[0].split(","))
+    if "" in words or len(set(words)) < len(words):
+        raise UsageError(
+            f"--stratify '{texts[0]}' has an empty or repeated column",
+            hint="for example --stratify label,domain",
+        )
+    return words
+
+
+def _column_and_value(text: str) -> tuple[str, str]:
+    column, separator, value = text.partition("=")
+    if not separator or not column:
+        raise UsageError(
+            f"--exclude '{text}' is not COLUMN=VALUE", hint="for example --exclude domain=sketch"
+        )
+    return column, value

@@ -1,0 +1,111 @@
+"""The warnings of a run: what a user should know before trusting the split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.outcome import Outcome
+from clustersplit_cli.reports.summary import Notice
+
+SPREAD_LIMIT = 100.0
+SMALL_CELL = 5
+CELLS_NAMED = 3
+
+
+def notices(found: Outcome) -> tuple[Notice, ...]:
+    """Collect all warnings, most fundamental first."""
+    return tuple(
+        Notice(code, message)
+        for part in (_about_kernel, _about_cells, _about_result)
+        for code, message in part(found)
+    )
+
+
+def _about_kernel(found: Outcome) -> Iterator[tuple[str, str]]:
+    gamma = found.prepared.kernel.gamma
+    if found.spread is not None and found.spread.is_near_zero:
+        yield (
+            "degenerate_kernel",
+            f"the kernel is almost the identity (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
+            f"below {found.spread.high:.1g}), so all splits are much alike; try --gamma scale or median",
+        )
+    if found.spread is not None and found.spread.is_near_one:
+        yield (
+            "degenerate_kernel",
+            f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
+            f"above {found.spread.low:.4g}), so it hardly tells rows apart; try --gamma scale or median",
+        )
+    if (
+        found.options.kernel == "rbf"
+        and found.options.standardize == "none"
+        and found.prepared.spread_ratio > SPREAD_LIMIT
+    ):
+        yield (
+            "uneven_spreads",
+            f"the widest feature column spreads {found.prepared.spread_ratio:.3g} times more than the "
+            "narrowest and dominates the rbf kernel; try --standardize zscore",
+        )
+
+
+def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
+    limits = found.constraints
+    sizes = limits.cells.sizes
+    holdout = float(found.options.holdout)
+    none, every = np.flatnonzero(limits.upper == 0), np.flatnonzero(limits.lower == sizes)
+    if len(none):
+        yield (
+            "cells_without_validation",
+            f"{_cells(len(none), len(sizes))} too small for a validation row at h={holdout:g} "
+            f"({_named(limits, none)}); try --rounding balanced, or fewer columns in --stratify",
+        )
+    if len(every):
+        yield (
+            "cells_without_training",
+            f"{_cells(len(every), len(sizes))} wholly in validation at h={holdout:g} "
+            f"({_named(limits, every)}); try --rounding balanced, or fewer columns in --stratify",
+        )
+    actual = found.measured.n_val / limits.n
+    if abs(actual - holdout) > 0.1 * holdout:
+        yield (
+            "holdout_missed",
+            f"validation holds {actual:.3g} of the rows, more than 10 % off h={holdout:g}; "
+            "try --rounding balanced",
+        )
+    small = int((sizes < SMALL_CELL).sum())
+    if 2 * small > len(sizes):
+        yield (
+            "too_many_cells",
+            f"{small} of {len(sizes)} cells have fewer than {SMALL_CELL} rows, which leaves the split little "
+            "freedom to differ; try fewer columns in --stratify",
+        )
+
+
+def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
+    if not found.converged:
+        yield (
+            "not_converged",
+            f"the best run had not converged after {found.options.max_iter} iterations; raise --max-iter",
+        )
+    threshold = found.random.mean + 3 * found.random.sd
+    if found.mmd < threshold:
+        yield (
+            "not_above_random",
+            f"MMD {found.mmd:.4g} is not above that of random splits by three standard deviations "
+            f"({found.random.mean:.4g} ± {found.random.sd:.2g}): it is hardly harder than a random split",
+        )
+
+
+def _cells(count: int, total: int) -> str:
+    return f"{count} of {total} cells {'is' if count == 1 else 'are'}"
+
+
+def _named(limits: Constraints, cells: NDArray[np.int64]) -> str:
+    names = "; ".join(
+        f"{limits.cells.describe(cell)}: {limits.cells.sizes[cell]} rows"
+        for cell in cells[:CELLS_NAMED].tolist()
+    )
+    return names + ("; ..." if len(cells) > CELLS_NAMED else "")

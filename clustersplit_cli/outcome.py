@@ -1,0 +1,54 @@
+"""Everything a run computed, as the reports need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.kernels import KernelSpread, Prepared
+from clustersplit_cli.core.mmd import SubsampleEstimate
+from clustersplit_cli.core.problem import Evaluation
+from clustersplit_cli.core.search import Solution
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.engines.memory import MemoryPlan
+from clustersplit_cli.options import CheckedOptions
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Attributes
+    ----------
+    config : options outside the pipeline's reach that the report repeats.
+    spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
+    measured : the returned split, `solution.members`, in float64.
+    estimate : MMD² under the exact kernel on a subsample; None unless the kernel was approximated.
+    """
+
+    dataset: Dataset
+    options: CheckedOptions
+    config: Mapping[str, Any]
+    memory: MemoryPlan
+    prepared: Prepared
+    spread: KernelSpread | None
+    constraints: Constraints
+    solution: Solution
+    measured: Evaluation
+    certificate: FixedPoint | None
+    random: RandomMMD
+    estimate: SubsampleEstimate | None
+
+    @property
+    def mmd(self) -> float:
+        """The MMD between the two sides; rounding can make its square a hair negative."""
+        return float(max(self.measured.mmd_squared, 0.0) ** 0.5)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the winning run stopped by itself."""
+        return self.solution.runs[self.solution.winner].converged

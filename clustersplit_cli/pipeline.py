@@ -1,0 +1,183 @@
+"""The order of the steps: from a dataset and options to a split and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.assignment import Assigner, Selection
+from clustersplit_cli.core.baselines import random_mmd
+from clustersplit_cli.core.cbc import CBCAssigner
+from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
+from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.duplicates import lowest_rows_first
+from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.geometry import (
+    Geometry,
+    choose_landmarks,
+    dense_geometry,
+    linear_geometry,
+    nystrom_geometry,
+)
+from clustersplit_cli.core.kernels import Prepared, off_diagonal_spread, prepare, standardize
+from clustersplit_cli.core.mmd import subsample_mmd
+from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.search import search
+from clustersplit_cli.core.workers import Workers, pool
+from clustersplit_cli.data.dataset import Dataset, Extent
+from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.outcome import Outcome
+from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.summary import Report
+from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.summarize import summarize
+
+CBC_CERTIFICATE_ROWS = 50_000
+RANDOM_SPLITS = 20
+SUBSAMPLE_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Split:
+    """Row positions of the two sides, ascending, 0-based, in file order; and the report."""
+
+    train: NDArray[np.int64]
+    val: NDArray[np.int64]
+    report: Report
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Independent random streams, one per purpose, so that a change in one never shifts another."""
+
+    landmarks: np.random.Generator
+    samples: np.random.Generator
+    baseline: tuple[np.random.Generator, ...]
+    starts: tuple[np.random.Generator, ...]
+
+    @classmethod
+    def from_seed(cls, seed: int, restarts: int) -> Streams:
+        """Spawn all streams from one seed; start i is the same however many starts there are."""
+        landmarks, samples, baseline, starts = np.random.default_rng(seed).spawn(4)
+        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), tuple(starts.spawn(restarts)))
+
+
+def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
+    """Decide how to hold the kernel before anything is read; None if only reading can tell the size."""
+    if extent.n_rows is None or extent.n_features is None or extent.itemsize is None:
+        return None
+    work = Workload(extent.n_rows, extent.n_features, extent.itemsize, options.restarts, options.threads)
+    return plan_memory(work, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
+
+
+def split(
+    dataset: Dataset,
+    options: CheckedOptions,
+    *,
+    config: Mapping[str, Any] | None = None,
+    stopwatch: Stopwatch | None = None,
+    progress: Progress = silent,
+) -> Split:
+    """Split the dataset and report on it.
+
+    Parameters
+    ----------
+    config : options outside this function's reach that the report should repeat.
+    stopwatch : continues an account begun while reading.
+    """
+    watch = stopwatch or Stopwatch()
+    streams = Streams.from_seed(options.seed, options.restarts)
+    n, d = dataset.features.shape
+    constraints = make_constraints(
+        joint_cells({word: (c.codes, c.values) for word, c in dataset.categories.items()}, n),
+        options.holdout,
+        options.tolerance,
+        options.rounding,
+    )
+    memory = plan(Extent(n, d, dataset.features.dtype.itemsize), options)
+    assert memory is not None
+    with pool(options.threads) as workers:
+        with watch.step("prepare"):
+            features = standardize(Features(dataset.features), options.standardize, workers)
+            prepared = prepare(
+                features, options.kernel, options.gamma, options.degree, workers, streams.samples
+            )
+            spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+        with watch.step("kernel"):
+            geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
+        problem = Problem(geometry, constraints)
+        with watch.step("search"):
+            solution = search(
+                problem,
+                streams.starts,
+                _assigner(options, constraints, workers),
+                max_iter=options.max_iter,
+                nonnegative=prepared.kernel.is_nonnegative and memory.geometry == "dense",
+                canonical=lambda found: lowest_rows_first(
+                    found, dataset.features, constraints.cells.codes, workers
+                ),
+                progress=progress,
+            )
+            members = solution.members
+            measured = evaluate(problem, members)
+        with watch.step("certificate"):
+            progress("certificate", 0, 0)
+            certificate = certify(measured, members, constraints, options.certify)
+        with watch.step("baseline"):
+            random = random_mmd(problem, streams.baseline)
+        estimate = None
+        if memory.geometry == "nystrom":
+            with watch.step("subsample"):
+                estimate = subsample_mmd(
+                    prepared.features, prepared.kernel, members, SUBSAMPLE_ROWS, streams.samples
+                )
+    outcome = Outcome(
+        dataset,
+        options,
+        config or {},
+        memory,
+        prepared,
+        spread,
+        constraints,
+        solution,
+        measured,
+        certificate,
+        random,
+        estimate,
+    )
+    return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch))
+
+
+def build_geometry(
+    prepared: Prepared,
+    memory: MemoryPlan,
+    rng: np.random.Generator,
+    workers: Workers,
+    progress: Progress,
+) -> Geometry:
+    """Hold the kernel the way the plan says."""
+    if memory.geometry == "linear":
+        return linear_geometry(prepared.features, prepared.kernel, workers)
+    if memory.geometry == "dense":
+        return dense_geometry(prepared.features, prepared.kernel, workers, progress)
+    assert memory.landmarks is not None
+    landmarks = choose_landmarks(prepared.features.shape[0], memory.landmarks, rng)
+    return nystrom_geometry(prepared.features, prepared.kernel, landmarks, workers, progress)
+
+
+def certify(measured: Evaluation, members: Members, constraints: Constraints, how: str) -> FixedPoint | None:
+    """Certify the split by CBC, or above the size where that pays by thresholds."""
+    if how == "never":
+        return None
+    if how == "always" or constraints.n <= CBC_CERTIFICATE_ROWS:
+        return certify_by_cbc(measured, members, constraints)
+    return certify_by_threshold(measured, members, constraints)
+
+
+def _assigner(options: CheckedOptions, constraints: Constraints, workers: Workers) -> Assigner:
+    return CBCAssigner(constraints, workers) if options.solver == "cbc" else Selection(constraints)

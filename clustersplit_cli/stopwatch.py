@@ -1,0 +1,36 @@
+"""Where the time and the memory went."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Stopwatch:
+    """Wall-clock seconds per named step, and in total since it was made."""
+
+    started: float = field(default_factory=time.perf_counter)
+    steps: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the time the block takes to the named step."""
+        start = time.perf_counter()
+        yield
+        self.steps[name] = self.steps.get(name, 0.0) + time.perf_counter() - start
+
+    @property
+    def total(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.started
+
+
+def peak_memory() -> int:
+    """Peak resident bytes of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
