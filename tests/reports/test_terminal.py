@@ -21,7 +21,7 @@ from clustersplit_cli.reports.summary import (
     RandomBaseline,
     Report,
 )
-from clustersplit_cli.reports.terminal import render_plan, render_summary
+from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
 
 OUTPUTS = (Path("gas_split/train.npy"), Path("gas_split/val.npy"))
 
@@ -94,6 +94,14 @@ def test_warnings_and_paths_stay_on_one_line_at_any_width(troubled_report: Repor
     lines = shown(troubled_report, [path], width=60).splitlines()
     assert f"wrote {path}" in lines
     assert f"warning: {troubled_report.warnings[1].message}" in lines
+
+
+def test_warnings_can_be_shown_alone(troubled_report: Report) -> None:
+    file = io.StringIO()
+    render_warnings(troubled_report, console=Console(file=file, width=60))
+    assert file.getvalue().splitlines() == [
+        f"warning: {notice.message}" for notice in troubled_report.warnings
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"force_terminal": True, "no_color": True}])
