@@ -7,7 +7,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,6 @@ def render_summary(report: Report, outputs: Sequence[Path], *, console: Console)
 
     Nothing is shortened to fit: the table wraps between clauses, warnings and paths are left to the terminal.
     """
-    show = partial(_show, console)
     rows = summary_rows(report)
     indent = max(len(row.label) for row in rows) + 2
     for row in rows:
@@ -60,42 +58,6 @@ def render_summary(report: Report, outputs: Sequence[Path], *, console: Console)
     render_warnings(report, console=console)
     for path in outputs:
         _show(console, ("wrote ", "dim"), (printable(path), ""))
-
-
-def render_warnings(report: Report, *, console: Console) -> None:
-    """Print the warnings, one per line."""
-    render_warnings(report, console=console)
-
-
-def _show(console: Console, *parts: tuple[str, str]) -> None:
-    """Print styled parts as one line, without styles where the console is not a colour terminal."""
-    rows = summary_rows(report)
-    indent = max(len(row.label) for row in rows) + 2
-    for row in rows:
-        width = max(console.width - indent, _NARROWEST_VALUE)
-        lines = _fill(row.clauses, width) + [line for item in row.items for line in _fill((item,), width)]
-        # The first clause may itself be wrapped; then the whole first line is a part of it.
-        lead = min(len(row.clauses[0]), len(lines[0]))
-        _show(console, (row.label.ljust(indent), "cyan"), (lines[0][:lead], row.style), (lines[0][lead:], ""))
-        for line in lines[1:]:
-            _show(console, (" " * indent + line, ""))
-    render_warnings(report, console=console)
-    for path in outputs:
-        _show(console, ("wrote ", "dim"), (printable(path), ""))
-
-
-def render_warnings(report: Report, *, console: Console) -> None:
-    """Print the warnings, one per line."""
-    render_warnings(report, console=console)
-
-
-def _show(console: Console, *parts: tuple[str, str]) -> None:
-    """Print styled parts as one line, without styles where the console is not a colour terminal."""
-    from rich.text import Text  # here, because rich takes longer to import than all of --help
-
-    plain = console.no_color or not console.is_terminal
-    text = Text.assemble(*((words, "" if plain else style) for words, style in parts))
-    console.print(text, soft_wrap=True, highlight=False)
 
 
 def render_warnings(report: Report, *, console: Console) -> None:
@@ -267,7 +229,7 @@ def _fill(clauses: Iterable[str], width: int) -> list[str]:
 
 
 def _show(console: Console, *parts: tuple[str, str]) -> None:
-    """Print one line of (words, style) pairs, unstyled unless the console is a terminal that wants colours."""
+    """Print one line of (words, style) pairs; without the styles where the console is no colour terminal."""
     from rich.text import Text  # here, because rich takes longer to import than all of --help
 
     plain = console.no_color or not console.is_terminal
