@@ -111,6 +111,25 @@ def check_file_destination(path: Path, *, force: bool, inputs: Iterable[Path] = 
 
 def refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
     """Refuse whatever is at `destination` unless it is nothing, empty, or a run that may be replaced."""
+    while True:
+        seen = _identity(destination)
+        try:
+            return _refuse_occupied(path, destination, force=force)
+        except (OutputError, FileNotFoundError):
+            if _identity(destination) == seen:
+                raise
+            # Another run replaced it while we looked, so we saw parts of two things: look again.
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
     if is_vacant(destination):
         if destination.is_mount():
             raise OutputError(
