@@ -56,7 +56,7 @@ class PlainArraySource:
         self._array = open_npy(path)
         if len(self._array.shape) != 2:
             raise InputError(
-                f"{shown(path)} holds an array of shape {self._array.shape}, but features need two dimensions",
+                f"{shown(path)} holds an array of shape {self._array.shape}, features need two dimensions",
                 hint="save a 2-D array: numpy.save(file, array.reshape(len(array), -1))",
             )
         self.n_rows: int | None = self._array.shape[0]

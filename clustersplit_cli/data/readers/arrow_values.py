@@ -85,12 +85,11 @@ class ArrowChunk:
         """Return the rectangle as numbers, without the rows where `keep` is false; nulls are NaN."""
         if self.is_list:
             return self._lists(keep, width)
-        columns = [_numbers(array) for array in self.arrays]
+        columns: list[NDArray[Any]] = [_numbers(array) for array in self.arrays]
         if keep is not None:
             columns = [column[keep] for column in columns]
         # Reads each column in order; the transposed view is then copied into the matrix in one call.
-        stacked: NDArray[Any] = np.stack(columns)
-        return stacked.T
+        return np.asarray(np.stack(columns).T)
 
     def _lists(self, keep: NDArray[np.bool_] | None, width: int | None) -> NDArray[Any] | None:
         """Stack lists of one length; a null list becomes a row of NaN."""

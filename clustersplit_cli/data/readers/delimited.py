@@ -95,14 +95,11 @@ class CsvSource:
 
 def _header(path: Path) -> tuple[str, str]:
     """Return the first line that is not empty, and the delimiter it uses most."""
-    with path.open(encoding="utf-8-sig", newline=None) as file:
-        line = ""
-        while not line.strip("\n"):
-            line = file.readline(_LONGEST_HEADER)
-            if not line:
-                raise ValueError("it has no header")
-    line = line.rstrip("\n")
-    return line, max(_DELIMITERS, key=line.count)
+    with path.open("rb") as file:
+        while line := file.readline(_LONGEST_HEADER):
+            if text := line.decode("utf-8-sig").strip("\r\n"):
+                return text, max(_DELIMITERS, key=text.count)
+    raise ValueError("it has no header")
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:

@@ -65,6 +65,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         names = features.feature_names(matrix.shape[1])
         finite = matrices.finite_rows(matrix)
         n_dropped = len(finite) - int(finite.sum())
+        dropped = rows[~finite]
         if n_dropped:
             if not request.drop_invalid:
                 raise matrices.not_finite(request.path, matrix, finite, rows, names)
@@ -92,6 +93,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
             id_name=request.id_column,
             files=prints.files(),
             notes=_notes(inputs, roles, features),
+            dropped=dropped,
         )
 
 

@@ -8,7 +8,8 @@ import stat
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 
@@ -59,20 +60,23 @@ def stamp(path: Path) -> Stamp:
 
 
 class Fingerprints:
-    """Hash files in the background while they are read; leaving the block checks that none has changed.
+    """Hash files in the background while they are read, and see to it that none of them changes.
 
-    A failure inside the block that a changed file explains is reported as the change.
+    An input error inside the block that a changed file explains is reported as the change.
     """
 
     def __init__(self, stamps: Sequence[tuple[Stamp, str]]) -> None:
         self._stamps = tuple(stamps)
         self._digests: list[str] = []
-        self._failure: BaseException | None = None
+        self._failure: InputError | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._hash_all, name="sha256", daemon=True)
 
     def __enter__(self) -> Fingerprints:
         self._thread.start()
+        if any(first_look.is_recent for first_look, _ in self._stamps):
+            # Times cannot show a change, so the content must: hash before reading, and again afterwards.
+            self._thread.join()
         return self
 
     def __exit__(
@@ -81,20 +85,27 @@ class Fingerprints:
         self._stop.set()
         self._thread.join()
         if isinstance(error, InputError):
-            for first_look, _ in self._stamps:
-                _check_unchanged(first_look)
+            self._check_unchanged()
 
     def files(self) -> tuple[InputFile, ...]:
         """Wait for the hashes and return them; raise if a file is not what it was at the first look."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-        for (first_look, _), digest in zip(self._stamps, self._digests, strict=True):
-            _check_unchanged(first_look, digest)
+        self._check_unchanged()
         return tuple(
             InputFile(report_path(first_look.path), role, first_look.bytes, digest)
             for (first_look, role), digest in zip(self._stamps, self._digests, strict=True)
         )
+
+    def _check_unchanged(self) -> None:
+        """Raise if a file is not what it was at the first look."""
+        for (first_look, _), digest in zip_longest(self._stamps, self._digests):
+            if not _is_unchanged(first_look, digest):
+                raise InputError(
+                    f"{shown(first_look.path)} changed while it was read",
+                    hint="wait until whatever writes it has finished, then run again",
+                )
 
     def _hash_all(self) -> None:
         """Hash one file after the other; a failure is kept for the thread that asks."""
@@ -102,10 +113,7 @@ class Fingerprints:
             for first_look, _ in self._stamps:
                 self._digests.append(_sha256(first_look.path, self._stop))
         except OSError as error:
-            path = first_look.path
-            self._failure = InputError(f"cannot read {shown(path)}: {_reason(error)}")
-        except InputError as error:
-            self._failure = error
+            self._failure = InputError(f"cannot read {shown(first_look.path)}: {_reason(error)}")
 
 
 def _sha256(path: Path, stop: threading.Event | None = None) -> str:
@@ -118,25 +126,15 @@ def _sha256(path: Path, stop: threading.Event | None = None) -> str:
     return digest.hexdigest()
 
 
-def _check_unchanged(first_look: Stamp, digest: str | None = None) -> None:
-    """Raise if the file differs from the first look; hash again where its times cannot tell."""
-    changed = InputError(
-        f"{shown(first_look.path)} changed while it was read",
-        hint="wait until whatever writes it has finished, then run again",
-    )
+def _is_unchanged(first_look: Stamp, digest: str | None) -> bool:
+    """Whether a file still has its identity and, where times cannot tell, its content."""
     try:
         now = stamp(first_look.path)
-    except InputError:
-        raise changed from None
-    same = all(
-        getattr(now, name) == getattr(first_look, name)
-        for name in ("device", "inode", "bytes", "modified_ns")
-    )
-    if not same:
-        raise changed
-    doubtful = first_look.is_recent or now.changed_ns != first_look.changed_ns
-    if doubtful and digest is not None and _sha256(first_look.path) != digest:
-        raise changed
+        if replace(now, taken_ns=first_look.taken_ns) != first_look:
+            return False
+        return digest is None or not first_look.is_recent or _sha256(first_look.path) == digest
+    except (InputError, OSError):
+        return False
 
 
 def _missing(path: Path) -> InputError:

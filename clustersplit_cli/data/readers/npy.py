@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -124,10 +123,8 @@ def _header(file: IO[bytes], label: str, opener: Callable[[], IO[bytes]]) -> Npy
     magic = file.read(8)
     if magic[:6] != MAGIC or len(magic) < 8:
         raise InputError(f"{label} is not a NumPy array", hint="save it with numpy.save")
-    size_format = "<H" if magic[6] == 1 else "<I"
-    (size,) = struct.unpack(
-        size_format, file.read(struct.calcsize(size_format)).ljust(4, b"\0")[: struct.calcsize(size_format)]
-    )
+    size_bytes = file.read(2 if magic[6] == 1 else 4)
+    size = int.from_bytes(size_bytes, "little")
     if size > _LONGEST_HEADER:
         raise ValueError("its header is too long")
     text = file.read(size)
@@ -145,7 +142,7 @@ def _header(file: IO[bytes], label: str, opener: Callable[[], IO[bytes]]) -> Npy
             f"{label} holds pickled Python objects, which are never loaded",
             hint="save numbers or fixed-width text: array.astype(float) or array.astype(str)",
         )
-    offset = 8 + struct.calcsize(size_format) + size
+    offset = len(magic) + len(size_bytes) + size
     # In one dimension both orders are the same.
     return NpyArray(label, shape, dtype, fortran_order and len(shape) > 1, offset, opener)
 
@@ -171,11 +168,9 @@ def _skip(file: IO[bytes], count: int) -> None:
 
 def _read_exactly(file: IO[bytes], block: NDArray[Any], label: str) -> None:
     """Fill a block from the file, or say that the file ended."""
-    view = (
-        memoryview(block.reshape(-1).view(np.uint8))
-        if block.size and block.dtype.itemsize
-        else memoryview(b"")
-    )
+    if not block.nbytes:
+        return
+    view = memoryview(block.reshape(-1).view(np.uint8).data)
     done = 0
     while done < len(view):
         count = file.readinto(view[done:])  # type: ignore[attr-defined]

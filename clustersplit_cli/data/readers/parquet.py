@@ -133,11 +133,12 @@ class ParquetSource:
         for first in range(0, len(names), width):
             block = names[first : first + width]
             stored = [name for name in block if name not in partition]
-            table = file.read_row_group(group, columns=stored) if stored else None
+            table = file.read_row_group(group, columns=stored)
             arrays = [
-                self._constant(name, number, n_rows) if name in partition else combined(table.column(name))
+                combined(table.column(name))
+                if name not in partition
+                else self._constant(name, number, n_rows)
                 for name in block
-                if table is not None or name in partition
             ]
             yield ArrowChunk(self.path, start, first, block, arrays, is_list=False)
 

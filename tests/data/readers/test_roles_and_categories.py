@@ -1,0 +1,250 @@
+"""Labels, domains, exclusions and ids."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clustersplit_cli.data.readers.categories import encode, restrict
+from clustersplit_cli.errors import InputError, UsageError
+
+X = {"x0": [1.0, 2.0, 3.0, 4.0], "x1": [0.0, 1.0, 0.0, 2.0]}
+
+
+def with_columns(**columns: object) -> pa.Table:
+    return pa.table(X | columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "codes"),
+    [
+        (pa.array(["b", "a", "é", "Z"]), ("Z", "a", "b", "é"), [2, 1, 3, 0]),
+        (pa.array(["b", "a", "b", "a"], pa.large_string()), ("a", "b"), [1, 0, 1, 0]),
+        (pa.array([10, 9, -1, 10]), (-1, 9, 10), [2, 1, 0, 2]),
+        (pa.array([2**63, 1, 1, 2], pa.uint64()), (1, 2, 2**63), [2, 0, 0, 1]),
+        (pa.array([True, False, True, True]), (False, True), [1, 0, 1, 1]),
+        (pa.array([3.0, 1.0, 3.0, 2.0]), (1, 2, 3), [2, 0, 2, 1]),
+        (pa.array(np.array([3, 1, 3, 2], np.float16)), (1, 2, 3), [2, 0, 2, 1]),
+        (pa.array(["x", "y", "x", "x"]).dictionary_encode(), ("x", "y"), [0, 1, 0, 0]),
+        (pa.DictionaryArray.from_arrays(pa.array([1, 0, 1, 1]), pa.array([7, 5, 9])), (5, 7), [0, 1, 0, 0]),
+        (pa.array([b"x", b"y", b"x", b"y"], pa.binary()), ("x", "y"), [0, 1, 0, 1]),
+    ],
+)
+def test_labels_of_every_kind_become_sorted_codes(values, expected, codes, save, read) -> None:
+    label = read(save(with_columns(label=values), "data.parquet")).categories["label"]
+    assert label.values == expected
+    assert [type(value) for value in label.values] == [type(value) for value in expected]
+    np.testing.assert_array_equal(label.codes, codes)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1 2 10 2", (1, 2, 10)),
+        ("01 02 10 02", ("01", "02", "10")),
+        ("1.0 2.0 10.0 2.0", (1, 2, 10)),
+        ("true false true true", (False, True)),
+        ("True False True True", (False, True)),
+        ("a NA b a", ("NA", "a", "b")),
+        ("1e3 5 5 5", (5, 1000)),
+        ("nan1 5 5 5", ("5", "nan1")),
+    ],
+)
+def test_csv_labels_are_typed_by_all_of_their_values(text, values, tmp_path, read) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("x0,x1,label\n" + "".join(f"{i},{i % 2},{word}\n" for i, word in enumerate(text.split())))
+    assert read(path).categories["label"].values == values
+
+
+@pytest.mark.parametrize("word", ["", "NA", "nan", "null"])
+def test_csv_words_for_nothing_are_missing_among_numbers(word, tmp_path, read) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(f"x0,x1,label\n1,2,3\n1,3,{word}\n1,4,5\n")
+    with pytest.raises(InputError, match=r"'label' has no value in 1 rows: 1$"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        (pa.array([0.5, 1.0, 2.0, 3.0]), "not whole, such as 0.5"),
+        (pa.array([float("inf"), 1.0, 2.0, 3.0]), "not whole"),
+        (pa.array([datetime.date(2020, 1, 1)] * 4), "date32"),
+        (pa.array([datetime.datetime(2020, 1, 1)] * 4), "timestamp"),
+        (pa.array([decimal.Decimal("1.5")] * 4), "decimal"),
+        (pa.array([["a"]] * 4), "list"),
+        (pa.array([b"\xff"] * 4, pa.binary()), "not UTF-8"),
+    ],
+)
+def test_values_that_cannot_name_groups_are_refused_with_a_cure(values, what, save, read) -> None:
+    with pytest.raises(InputError, match=f"column 'label' holds .*{what}") as caught:
+        read(save(with_columns(label=values), "data.parquet"))
+    assert "text or integers" in caught.value.hint
+
+
+@pytest.mark.parametrize("values", [["a", None, "b", None], [1.0, float("nan"), 2.0, None]])
+def test_missing_labels_are_counted_and_located(values, save, read) -> None:
+    with pytest.raises(InputError, match="column 'label' has no value in 2 rows: 1, 3"):
+        read(save(with_columns(label=values), "data.parquet"))
+
+
+def test_missing_labels_of_excluded_rows_do_not_matter(save, read) -> None:
+    path = save(with_columns(label=["a", None, "b", None], site=["p", "q", "p", "q"]), "data.parquet")
+    dataset = read(path, exclude=(("site", "q"),))
+    np.testing.assert_array_equal(dataset.rows, [0, 2])
+    assert dataset.categories["label"].values == ("a", "b")
+    assert (dataset.n_rows, dataset.n_excluded) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rows"),
+    [
+        (["p", "q", "r", "q"], "q", [0, 2]),
+        ([1, 2, 3, 2], "2", [0, 2]),
+        ([1.0, 2.0, 3.0, 2.0], "2", [0, 2]),
+        ([1.5, 2.0, 3.0, 2.0], "2.0", [0, 2]),
+        ([0.5, 2.5, None, 2.5], "2.5", [0, 2]),
+        ([False, True, False, True], "true", [0, 2]),
+        ([False, True, False, True], "True", [0, 2]),
+        ([None, "q", "", "q"], "q", [0, 2]),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "feather"])
+def test_excluded_rows_go_and_the_others_keep_their_positions(
+    column, value, rows, suffix, save, read
+) -> None:
+    path = save(with_columns(label=["a", "b"] * 2, group=column), f"data.{suffix}")
+    dataset = read(path, exclude=(("group", value),))
+    np.testing.assert_array_equal(dataset.rows, rows)
+    np.testing.assert_array_equal(dataset.features, np.column_stack(list(X.values()))[rows])
+    assert dataset.categories["label"].values == ("a",)
+
+
+def test_several_exclusions_add_up_and_the_word_domain_means_the_role(save, read) -> None:
+    path = save(with_columns(y=["a", "b", "c", "d"], site=[1, 2, 2, 3]), "data.parquet")
+    dataset = read(path, label="y", domain="site", exclude=(("domain", "1"), ("label", "b")))
+    np.testing.assert_array_equal(dataset.rows, [2, 3])
+    assert dataset.categories["domain"].values == (2, 3)
+
+
+def test_excluding_a_value_that_never_occurs_lists_the_values(save, read) -> None:
+    path = save(with_columns(label=["a", "b"] * 2), "data.parquet")
+    with pytest.raises(InputError, match="never has the value 'c'") as caught:
+        read(path, exclude=(("label", "c"),))
+    assert caught.value.hint == "its values: a, b"
+
+
+def test_excluding_all_rows_is_an_error(save, read) -> None:
+    path = save(with_columns(label=["a"] * 4), "data.parquet")
+    with pytest.raises(InputError, match="only 0 of 4 rows are left after --exclude"):
+        read(path, exclude=(("label", "a"),))
+
+
+def test_cells_are_label_and_domain_if_there_is_a_domain_else_label(save, read) -> None:
+    without = save(with_columns(label=["a", "b"] * 2), "a.parquet")
+    both = save(with_columns(label=["a", "b"] * 2, domain=[1, 1, 2, 2]), "b.parquet")
+    assert list(read(without).categories) == ["label"]
+    assert list(read(both).categories) == ["label", "domain"]
+    assert list(read(both, stratify=("domain",)).categories) == ["domain"]
+    assert list(read(both, stratify=()).categories) == []
+
+
+def test_words_of_the_family_are_roles_first_then_columns(save, read) -> None:
+    path = save(with_columns(y=["a", "b"] * 2, label=["p"] * 4, site=[1, 1, 2, 2]), "data.parquet")
+    dataset = read(path, label="y", stratify=("site", "label"))
+    assert list(dataset.categories) == ["site", "label"]
+    assert dataset.categories["label"].values == ("a", "b")
+
+
+def test_a_column_named_twice_is_a_usage_error(save, read) -> None:
+    with pytest.raises(UsageError, match="named twice"):
+        read(save(with_columns(label=["a", "b"] * 2), "a.parquet"), stratify=("label", "label"))
+
+
+def test_a_label_column_and_a_label_file_contradict_each_other(save, read) -> None:
+    path = save(with_columns(label=["a", "b"] * 2), "a.parquet")
+    with pytest.raises(UsageError, match="--label and --label-file"):
+        read(path, label="label", label_file=save(np.arange(4), "l.npy"))
+
+
+def test_without_a_default_label_the_cure_is_named(save, read) -> None:
+    path = save(with_columns(Labels=["a", "b"] * 2), "data.parquet")
+    with pytest.raises(InputError, match="no column 'label' in ") as caught:
+        read(path)
+    assert "--label NAME" in caught.value.hint
+    assert "--stratify none" in caught.value.hint
+    assert "'Labels'" in caught.value.hint
+    assert read(path, stratify=()).categories == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label": "specis"},
+        {"domain": "specis"},
+        {"stratify": ("specis",)},
+        {"exclude": (("specis", "a"),)},
+        {"id_column": "specis"},
+        {"label": "specis", "stratify": ()},
+    ],
+)
+def test_a_column_named_explicitly_must_exist(options, save, read) -> None:
+    path = save(with_columns(label=["a", "b"] * 2, species=["a", "b"] * 2), "data.parquet")
+    with pytest.raises(InputError, match="no column 'specis' in ") as caught:
+        read(path, **options)
+    assert "'species'" in caught.value.hint
+
+
+def test_a_domain_that_is_asked_for_but_absent_is_an_error(save, read) -> None:
+    with pytest.raises(InputError, match="no column 'domain'") as caught:
+        read(save(with_columns(label=["a", "b"] * 2), "data.parquet"), stratify=("label", "domain"))
+    assert "--domain NAME" in caught.value.hint
+
+
+def test_ids_cover_all_rows_and_may_repeat(save, read) -> None:
+    path = save(with_columns(label=["a", "b", "a", "c"], key=["k", "k", "l", "m"]), "data.parquet")
+    dataset = read(path, id_column="key", exclude=(("label", "c"),))
+    assert dataset.ids.to_pylist() == ["k", "k", "l", "m"]
+    assert isinstance(dataset.ids, pa.Array)
+
+
+def test_missing_ids_are_an_error(save, read) -> None:
+    path = save(with_columns(label=["a", "b"] * 2, key=["k", None, "l", "m"]), "data.parquet")
+    with pytest.raises(InputError, match="id column 'key' has no value in 1 rows: 1"):
+        read(path, id_column="key")
+
+
+@pytest.mark.parametrize("option", ["label_file", "domain_file", "metadata"])
+def test_companions_of_another_length_are_refused_with_both_numbers(option, save, read) -> None:
+    path = save(with_columns(label=["a", "b"] * 2), "data.parquet")
+    other = save(pa.table({"q": [1, 2, 3]}), "m.csv") if option == "metadata" else save(np.arange(3), "m.npy")
+    with pytest.raises(InputError, match=r"m\.\w+ has 3 rows but .*data.parquet has 4"):
+        read(path, **{option: other})
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1, max_size=30))
+def test_codes_spell_the_column_again(words) -> None:
+    column = pa.chunked_array([pa.array(words, pa.string())])
+    present = np.array([i for i, word in enumerate(words) if word is not None], dtype=np.int64)
+    categories = encode(column, "label", present)
+    assert [categories.values[code] for code in categories.codes] == [words[i] for i in present]
+    assert list(categories.values) == sorted({words[i] for i in present})
+    kept = np.arange(len(present)) % 2 == 0
+    fewer = restrict(categories, kept)
+    assert [fewer.values[code] for code in fewer.codes] == [words[i] for i in present[kept]]
+    assert list(fewer.values) == sorted({words[i] for i in present[kept]})
+
+
+def test_a_million_distinct_labels_take_seconds_at_most() -> None:
+    column = pa.chunked_array([pa.array(np.random.default_rng(0).permutation(1_000_000)).cast(pa.string())])
+    began = time.perf_counter()
+    assert len(encode(column, "label", np.arange(1_000_000)).values) == 1_000_000
+    assert time.perf_counter() - began < 10
