@@ -5,6 +5,13 @@ from __future__ import annotations
 
 def main() -> None:
     """Run `clustersplit` on the process's own arguments and exit."""
-    from clustersplit_cli.cli.app import run
+    from clustersplit_cli.cli.process import INTERRUPTED, prepare
 
-    raise SystemExit(run())
+    try:
+        prepare()
+        from clustersplit_cli.cli.app import run
+
+        code = run()
+    except KeyboardInterrupt:  # while starting, or again while the first one was being dealt with
+        code = INTERRUPTED
+    raise SystemExit(code)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from clustersplit_cli import __version__
 from clustersplit_cli.cli import split
+from clustersplit_cli.cli.help import GroupedHelp
+from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
 
 BUG = 70
-INTERRUPTED = 130
+CLEAN = "no half-written output was left behind; the same command starts over"
 
 app = typer.Typer(
     name="clustersplit",
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -33,8 +33,9 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True, epilog="Start with: clustersplit split --help")
 def program(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
@@ -45,73 +46,75 @@ def program(
     Choose the split that maximises the maximum mean discrepancy (MMD) between training and validation rows
     while every class, in every domain, keeps its share.
     """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 app.command(
     "split",
+    cls=GroupedHelp,
     epilog="Example: clustersplit split feats.parquet --h 0.2 --kernel rbf",
-    no_args_is_help=True,
 )(split.split)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code."""
-    signal.signal(signal.SIGTERM, _stop)
+    """Run the program on the arguments, by default the process's own, and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words or os.environ.get("CLUSTERSPLIT_DEBUG", "") not in ("", "0")
     try:
-        code = app(args=arguments, standalone_mode=False, prog_name="clustersplit")
+        code = app(args=words, standalone_mode=False, prog_name="clustersplit")
         sys.stdout.flush()
-    except ClusterSplitError as error:
-        return _explain(error.message, error.hint, error.exit_code, error)
+        return code if isinstance(code, int) else 0
     except BrokenPipeError:
-        # The reader has what it wanted. Point stdout elsewhere so that closing it cannot fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        mute(sys.stdout.fileno())  # the reader has what it wanted
         return 0
-    except (KeyboardInterrupt, typer.Abort):
-        return _explain("interrupted; nothing was written", None, INTERRUPTED)
-    except MemoryError as error:
-        return _explain("out of memory", "allow less with --memory, or use --nystrom 1000", 2, error)
+    except KeyboardInterrupt:
+        return _explain("interrupted", CLEAN, INTERRUPTED)
+    except Stopped as stop:
+        return _explain(f"stopped by {stop.name}", CLEAN, stop.exit_code)
     except Exception as error:
-        return _explain_unexpected(error)
-    return code if isinstance(code, int) else 0
+        if debug:
+            import traceback
+
+            traceback.print_exception(error)
+        return _explain(*_in_words(error, words))
 
 
-def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """Turn a polite kill into an exception, so that temporary files are removed on the way out."""
-    raise SystemExit(128 + signal.SIGTERM)
-
-
-def _explain_unexpected(error: Exception) -> int:
-    # Typer carries its own copy of Click, so its usage errors are known by what they can do.
-    if hasattr(error, "format_message"):
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "clustersplit"
-        message = error.format_message().rstrip(".")
-        return _explain(message, f"see {command} --help", 2)
-    message = f"{type(error).__name__}: {error}".replace("\n", " ")
+def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, int]:
+    """Say what is wrong, what helps, and with which exit code to end."""
+    if isinstance(error, ClusterSplitError):
+        return error.message, error.hint, error.exit_code
+    if isinstance(error, MemoryError):
+        return "out of memory", "allow less with --memory, or use --nystrom 1000", 2
+    if hasattr(
+        error, "format_message"
+    ):  # Typer carries its own copy of Click: know its errors by their looks
+        message = error.format_message().strip().rstrip(".")
+        command = "clustersplit split" if words[:1] == ["split"] else "clustersplit"
+        return message[:1].lower() + message[1:], f"see {command} --help", 2
     cure = "this is a bug in clustersplit: please report it with the output of the same command and --debug"
-    return _explain(message, cure, BUG, error)
+    return f"{type(error).__name__}: {error}", cure, BUG
 
 
-def _explain(message: str, hint: str | None, code: int, error: BaseException | None = None) -> int:
-    """Print what is wrong and the cure on stderr, the traceback only if asked for; return the exit code."""
-    if error is not None and debugging():
-        import traceback
-
-        traceback.print_exception(error)
-    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    typer.secho("error: ", fg="red" if colour else None, bold=colour, nl=False, err=True)
-    typer.echo(_one_line(message), err=True)
+def _explain(message: str, hint: str | None, code: int) -> int:
+    """Print what is wrong and the cure on stderr, one line each; return the exit code."""
+    _print_line("error:", "31;1", message)
     if hint:
-        typer.secho("hint:  ", fg="green" if colour else None, nl=False, err=True)
-        typer.echo(_one_line(hint), err=True)
+        _print_line("hint:", "32", hint)
     return code
 
 
+def _print_line(word: str, colour: str, text: str) -> None:
+    from clustersplit_cli.cli.console import wants_colour
+
+    lead = f"\x1b[{colour}m{word}\x1b[0m" if wants_colour() else word
+    try:
+        print(lead, _one_line(text), file=sys.stderr)  # noqa: T201
+        sys.stderr.flush()
+    except OSError:  # nobody listens; the exit code still tells
+        mute(sys.stderr.fileno())
+
+
 def _one_line(text: str) -> str:
-    """Keep a message to one line, whatever file names it quotes."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\n", "\\n").replace("\r", "\\r")
-
-
-def debugging() -> bool:
-    """Whether tracebacks were asked for, with --debug or CLUSTERSPLIT_DEBUG=1."""
-    return "--debug" in sys.argv or os.environ.get("CLUSTERSPLIT_DEBUG", "") not in ("", "0")
+    """Keep a message to one line that any terminal can show, whatever file names it quotes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

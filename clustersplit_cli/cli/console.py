@@ -2,42 +2,81 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from clustersplit_cli.cli.process import mute
 from clustersplit_cli.progress import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SECONDS_UNTIL_SHOWN = 0.7
+"""Shorter work shows no progress: a bar that flashes by only disturbs."""
+
+
+def wants_colour() -> bool:
+    """Whether stderr is a terminal that shows colours and nobody asked for none."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def stderr_console() -> Console:
     """A console on stderr; colours only on a terminal, and not with NO_COLOR."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+    class StderrConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """Go on without words: losing the reader of the messages is no reason to lose the result."""
+            self.quiet = True
+            mute(sys.stderr.fileno())
+
+    on_terminal = sys.stderr.isatty()
+    return StderrConsole(
+        stderr=True,
+        highlight=False,
+        soft_wrap=not on_terminal,
+        force_terminal=on_terminal,
+        no_color=not wants_colour(),
+    )
 
 
 @contextmanager
 def progress_bar(console: Console, *, quiet: bool) -> Iterator[Progress]:
     """Show a bar for the stage at hand, on terminals only; it disappears when the work is done."""
-    if quiet or not console.is_terminal:
+    if quiet or not console.is_terminal or console.is_dumb_terminal:
         yield silent
         return
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Bar(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
+    columns = (
+        TextColumn("{task.description:<11}"),
+        BarColumn(bar_width=min(40, max(8, console.width - 32))),
+        TextColumn("{task.fields[share]:>4}"),
+        TimeElapsedColumn(),
+    )
+    bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    current, task = "starting", bar.add_task("starting", total=None, share="")
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                for task in tasks.values():
-                    bar.update(task, visible=False)
-                tasks[stage] = bar.add_task(stage, total=total or None)
-            bar.update(tasks[stage], completed=done, total=total or None)
+    def show(stage: str, done: int, total: int) -> None:
+        nonlocal current, task
+        if stage != current:
+            bar.remove_task(task)
+            current, task = stage, bar.add_task(stage, total=None, share="")
+        share = f"{done / total:.0%}" if total else ""
+        bar.update(task, completed=done, total=total or None, share=share)
 
+    # A timer rather than a look at the clock in `show`: a long stage may not call it for a while.
+    timer = threading.Timer(SECONDS_UNTIL_SHOWN, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
         yield show
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from clustersplit_cli.errors import UsageError
+
 INPUT, CONSTRAINTS, METHOD, OUTPUT = "Input", "Constraints", "Method", "Output"
 
 
@@ -22,10 +24,32 @@ def _choice(flag: str, panel: str, text: str, *words: str, default: str | bool =
     )
 
 
+def _integer(flag: str, example: int) -> Any:
+    """A parser that names the option and the value; Typer's own words name neither well."""
+
+    def parse(value: str | int) -> int:
+        try:
+            return int(value)
+        except ValueError:
+            raise UsageError(
+                f"{flag} '{value}' is not an integer", hint=f"for example {flag} {example}"
+            ) from None
+
+    return parse
+
+
+def _features(value: str) -> Path:
+    """An empty word is most often a shell variable that is not set, and not the working directory."""
+    if not value:
+        raise UsageError("FEATURES is empty", hint="name a file, or . for the working directory")
+    return Path(value)
+
+
 Features = Annotated[
     Path,
     typer.Argument(
         metavar="FEATURES",
+        parser=_features,
         help="Parquet (file or directory), Arrow/Feather, CSV, NPY or NPZ.",
         show_default=False,
     ),
@@ -148,7 +172,12 @@ Gamma = Annotated[
 Degree = Annotated[
     int | None,
     typer.Option(
-        "--degree", rich_help_panel=METHOD, help="Degree of the polynomial kernel.", show_default="3"
+        "--degree",
+        rich_help_panel=METHOD,
+        metavar="N",
+        parser=_integer("--degree", 3),
+        help="Degree of the polynomial kernel.",
+        show_default="3",
     ),
 ]
 Standardize = Annotated[
@@ -171,12 +200,35 @@ Nystrom = Annotated[
         help="Approximate the kernel with Q landmark rows; `auto`: 2000 if the exact one does not fit.",
     ),
 ]
-Restarts = Annotated[int, typer.Option("--restarts", rich_help_panel=METHOD, help="Number of random starts.")]
+Restarts = Annotated[
+    int,
+    typer.Option(
+        "--restarts",
+        rich_help_panel=METHOD,
+        metavar="N",
+        parser=_integer("--restarts", 10),
+        help="Number of random starts.",
+    ),
+]
 MaxIter = Annotated[
-    int, typer.Option("--max-iter", rich_help_panel=METHOD, help="Most assignment steps per descent.")
+    int,
+    typer.Option(
+        "--max-iter",
+        rich_help_panel=METHOD,
+        metavar="N",
+        parser=_integer("--max-iter", 100),
+        help="Most assignment steps per descent.",
+    ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", rich_help_panel=METHOD, help="Same input, options and seed: same split.")
+    int,
+    typer.Option(
+        "--seed",
+        rich_help_panel=METHOD,
+        metavar="N",
+        parser=_integer("--seed", 0),
+        help="Same input, options and seed: same split.",
+    ),
 ]
 Solver = Annotated[
     str,
@@ -214,6 +266,8 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         rich_help_panel=METHOD,
+        metavar="N",
+        parser=_integer("--threads", 2),
         help="Worker threads; the result does not depend on them.",
         show_default="all cores",
     ),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.pipeline import Split
 
 STDOUT = "-"
+SUFFIXES = {".parquet", ".pq", ".parq", ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".txt", ".npy", ".npz"}
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,21 @@ class Output:
         """Read the output options and refuse combinations that would mix two things on stdout."""
         from clustersplit_cli.data.writers import check_formats
 
-        formats = tuple(given["format"] or ("npy",))
+        formats = tuple(dict.fromkeys(given["format"] or ("npy",)))
         check_formats(formats)
         to_stdout = given["out"] == STDOUT
+        if given["out"] == "":
+            raise UsageError("--out is empty", hint="name a directory, or leave --out out")
         if to_stdout and given["json"]:
             raise UsageError("--out - and --json both write to stdout", hint="use one of them")
         if to_stdout and formats != ("txt",):
-            raise UsageError("--out - writes text only", hint="add --format txt")
-        directory = Path(given["out"]) if given["out"] else Path(f"{stem(source)}_split")
+            raise UsageError(
+                f"--out - writes text, not {' and '.join(name for name in formats if name != 'txt')}",
+                hint="use --out - --format txt",
+            )
+        if to_stdout and given["id"] is not None:
+            raise UsageError("--out - writes no ids", hint="drop --id, or name a directory with --out")
+        directory = Path(given["out"] or f"{stem(source)}_split")
         return cls(
             directory=None if to_stdout else directory,
             formats=formats,
@@ -65,6 +73,13 @@ class Output:
             lines += recover(self.annotate)
             check_file_destination(self.annotate, force=self.force, inputs=inputs)
         return lines
+
+    def check(self, dataset: Dataset) -> None:
+        """Refuse what could not be written, now that the input is known and before the long work."""
+        from clustersplit_cli.data.writers import check_ids
+
+        if dataset.ids is not None:
+            check_ids(dataset.ids, self.formats)
 
     def write(self, dataset: Dataset, result: Split) -> list[Path]:
         """Write everything that was asked for; return the paths of the files."""
@@ -91,14 +106,28 @@ class Output:
             force=self.force,
         )
         if self.json:
-            sys.stdout.write(text)
+            _print_to_stdout(text)
         return paths + annotated
 
 
+def _print_to_stdout(text: str) -> None:
+    """Print text as UTF-8, whatever the terminal's own encoding."""
+    from clustersplit_cli.data.destination import output_error
+
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise output_error("standard output", error) from error
+
+
 def stem(source: Path) -> str:
-    """The name of the input without its extension, `features` if it has none left."""
-    name = source.resolve().name if source.name in ("", ".", "..") else source.name
-    return name.split(".")[0] if not name.startswith(".") and name.split(".")[0] else name or "features"
+    """The name of the input without the extension of its format; `features` if it has no name."""
+    name = source.name if source.name not in ("", "..") else source.resolve().name
+    shorter = Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
+    return shorter or "features"
 
 
 def sides(dataset: Dataset, result: Split) -> NDArray[np.str_]:

@@ -11,13 +11,12 @@ import typer
 
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.output import Output
+from clustersplit_cli.cli.replay import with_earlier_options
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
-    from clustersplit_cli.data.dataset import ReadRequest
-
-NOT_REPLAYED = ("memory", "threads")  # they belong to the machine, not to the split
+    from clustersplit_cli.data.dataset import Dataset, ReadRequest
 
 
 def split(
@@ -63,46 +62,14 @@ def split(
     discrepancy, while every (label, domain) cell keeps its share h. Writes train and val index
     files and report.json.
     """
-    _run(features, _with_earlier_options(context, config))
-
-
-def _with_earlier_options(context: typer.Context, config: Path | None) -> dict[str, Any]:
-    """The command's options, with those of an earlier run in place of defaults."""
-    given = dict(context.params)
-    if config is None:
-        return given
-    from clustersplit_cli.reports.json_report import load_report
-
-    try:
-        text = config.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--config {config} cannot be read: {error}", hint="name the report.json of a run"
-        ) from None
-    earlier = load_report(text, source=str(config))["config"]
-    for name, value in earlier.items():
-        source = context.get_parameter_source(name)
-        if name not in given or name in NOT_REPLAYED or (source is not None and source.name == "COMMANDLINE"):
-            continue
-        given[name] = _as_option(name, value)
-    return given
-
-
-def _as_option(name: str, value: Any) -> Any:
-    """Undo what resolving did to an option: numbers back to text, and paths to paths."""
-    if name == "solver":
-        return "cbc" if value == "cbc" else "auto"
-    if name in ("label_file", "domain_file", "metadata"):
-        return None if value is None else Path(value)
-    if name in ("holdout", "tolerance", "gamma", "nystrom"):
-        return None if value is None else str(value)
-    return value
+    _run(features, with_earlier_options(context, config))
 
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
     from clustersplit_cli import pipeline
     from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.data.dataset import Extent
     from clustersplit_cli.data.readers import load, peek
     from clustersplit_cli.options import check_options
     from clustersplit_cli.reports.summary import Plan
@@ -117,14 +84,24 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     for line in output.prepare(inputs_of(request)):
         console.print(f"note: {line}", soft_wrap=True)
     with progress_bar(console, quiet=given["quiet"]) as progress:
-        plan = pipeline.plan(peek(request), checked)
-        if plan is not None and not given["quiet"]:
-            console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
+
+        def show_plan(extent: Extent) -> bool:
+            plan = pipeline.plan(extent, checked)
+            if plan is not None and not given["quiet"]:
+                console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
+            return plan is not None
+
+        extent = peek(request)
+        # Before reading, so that a plan that does not fit costs no time; only reading tells what is excluded.
+        planned = not request.exclude and show_plan(extent)
         with watch.step("read"):
             dataset = load(request, progress)
-        result = pipeline.split(
-            dataset, checked, config=reading_config(request, output), stopwatch=watch, progress=progress
-        )
+        output.check(dataset)
+        if not planned:
+            n, d = dataset.features.shape
+            show_plan(Extent(n, d, dataset.features.dtype.itemsize))
+        config = reading_config(request, dataset, output)
+        result = pipeline.split(dataset, checked, config=config, stopwatch=watch, progress=progress)
     paths = output.write(dataset, result)
     if given["quiet"]:
         render_warnings(result.report, console=console)
@@ -138,7 +115,7 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
 
     return ReadRequest(
         path=features,
-        columns=tuple(part for text in given["columns"] or () for part in text.split(",") if part),
+        columns=_globs(given["columns"] or []),
         label=given["label"],
         domain=given["domain"],
         label_file=given["label_file"],
@@ -157,26 +134,37 @@ def inputs_of(request: ReadRequest) -> list[Path]:
     return [request.path, *(path for path in companions if path is not None)]
 
 
-def reading_config(request: ReadRequest, output: Output) -> dict[str, Any]:
-    """The options of reading and writing, as `--config` takes them back."""
-    from clustersplit_cli.data.readers.naming import report_path
+def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> dict[str, Any]:
+    """The options of reading and writing as they were resolved, in the form `--config` takes back."""
+
+    def column(word: str, name: str | None, companion: Path | None) -> str | None:
+        used = word in dataset.categories or any(word == excluded for excluded, _ in request.exclude)
+        return name if name is not None else (word if used and companion is None else None)
 
     def text(path: Path | None) -> str | None:
-        return None if path is None else report_path(path)
+        return None if path is None else str(path)
 
     return {
         "columns": list(request.columns),
-        "label": request.label,
-        "domain": request.domain,
+        "label": column("label", request.label, request.label_file),
+        "domain": column("domain", request.domain, request.domain_file),
         "label_file": text(request.label_file),
         "domain_file": text(request.domain_file),
         "metadata": text(request.metadata),
-        "stratify": None if request.stratify is None else [",".join(request.stratify) or "none"],
+        "stratify": [",".join(dataset.categories) or "none"],
         "exclude": [f"{column}={value}" for column, value in request.exclude],
         "id": request.id_column,
         "drop_invalid": request.drop_invalid,
         "format": list(output.formats),
     }
+
+
+def _globs(texts: list[str]) -> tuple[str, ...]:
+    """Read --columns: every text may hold several globs."""
+    globs = tuple(glob for text in texts for glob in text.split(","))
+    if "" in globs:
+        raise UsageError("--columns has an empty name", hint="for example --columns 'f*' or --columns a,b")
+    return globs
 
 
 def _family(texts: list[str] | None) -> tuple[str, ...] | None:

@@ -1,0 +1,36 @@
+"""The help of a command: plain text, options in groups, readable at 80 columns."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.core import TyperCommand
+
+_WORDS_AS_DEFAULT = re.compile(r"\[default: \((.*)\)\]", re.DOTALL)
+
+
+class GroupedHelp(TyperCommand):
+    """A command whose help lists the options under the panels they were given, in order."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Name the arguments in the usage line as the help below it does."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write one section per group; an option without one is listed last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                sections["Arguments"] = [*sections.get("Arguments", []), (parameter.metavar or "", record[1])]
+            else:
+                panel = getattr(parameter, "rich_help_panel", None) or "Help"
+                # Typer puts defaults that are words in parentheses.
+                text = _WORDS_AS_DEFAULT.sub(r"[default: \1]", record[1])
+                sections.setdefault(panel, []).append((record[0], text))
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)

@@ -1,0 +1,53 @@
+"""What the operating system may do to a running command: signals, and streams that are closed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Stopped(BaseException):
+    """A polite kill, as an exception so that temporary files are removed on the way out."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.exit_code = 128 + signal_number
+        self.name = signal.Signals(signal_number).name
+
+
+def prepare() -> None:
+    """Make signals that end a process clean up, and closed streams harmless."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # A signal that the parent chose to ignore (nohup) stays ignored.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+    _fill_closed_streams()
+
+
+def mute(descriptor: int) -> None:
+    """Send what is still written to a stream nowhere: its reader has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Stopped(number)
+
+
+def _fill_closed_streams() -> None:
+    """Open the standard streams that are closed, so that no file gets their numbers.
+
+    A closed stdout becomes one that refuses writing: what was meant for it must not vanish in silence.
+    """
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
