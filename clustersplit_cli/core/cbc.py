@@ -57,8 +57,9 @@ def cbc_version() -> str | None:
         )
     except (SolverError, OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r"Version:?\s+(\S+)", answer.stdout)
-    return match.group(1) if match else None
+    # Releases say `Version: 2.10.12`, builds from the repository `CBC devel (git:146ce89)`.
+    match = re.search(r"Version:\s+(\S+)|^CBC\s+(\S+(?: \(\S+\))?)", answer.stdout, re.MULTILINE)
+    return (match[1] or match[2]) if match else None
 
 
 @dataclass(frozen=True)
