@@ -70,9 +70,26 @@ class Output:
             lines += recover(self.directory)
             check_destination(self.directory, force=self.force, inputs=inputs)
         if self.annotate is not None:
+            from clustersplit_cli.data.annotate import check_annotation
+
+            self._refuse_annotation_inside_directory(self.annotate)
             lines += recover(self.annotate)
             check_file_destination(self.annotate, force=self.force, inputs=inputs)
+            check_annotation(self.source)
         return lines
+
+    def _refuse_annotation_inside_directory(self, file: Path) -> None:
+        """The directory is replaced as a whole, and what was put into it before would go with the old one."""
+        from clustersplit_cli.data.destination import resolve
+
+        if self.directory is None:
+            return
+        directory, target = resolve(self.directory), resolve(file)
+        if target == directory or directory in target.parents:
+            raise UsageError(
+                f"--annotate {file} lies inside the output directory {self.directory}",
+                hint="choose a file outside it",
+            )
 
     def check(self, dataset: Dataset) -> None:
         """Refuse what could not be written, now that the input is known and before the long work."""

@@ -16,6 +16,7 @@ _LISTS = ("columns", "stratify", "exclude", "format")
 _INTEGERS = ("degree", "restarts", "max_iter", "seed")
 _NUMBERS = ("holdout", "tolerance", "gamma", "nystrom")
 _FLAGS = ("drop_invalid",)
+_NULLABLE = ("label", "domain", "id", "gamma", "degree", *_PATHS)
 REPLAYED = (*_TEXTS, *_PATHS, *_LISTS, *_INTEGERS, *_NUMBERS, *_FLAGS)
 """What says how to split; memory and threads belong to the machine, and where to write to the run."""
 
@@ -79,7 +80,8 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
         _NUMBERS: is_number or isinstance(value, str),
         _FLAGS: isinstance(value, bool),
     }
-    if value is not None and not any(fit for names, fit in fits.items() if name in names):
+    fitting = any(fit for names, fit in fits.items() if name in names)
+    if not fitting and not (value is None and name in _NULLABLE):
         raise UsageError(
             f"--config {config}: {value!r} is no value for {name}",
             hint=f"give --{name.replace('_', '-')} on the command line, or an unchanged report.json",

@@ -84,24 +84,26 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     for line in output.prepare(inputs_of(request)):
         console.print(f"note: {line}", soft_wrap=True)
     with progress_bar(console, quiet=given["quiet"]) as progress:
-
-        def show_plan(extent: Extent) -> bool:
-            plan = pipeline.plan(extent, checked)
-            if plan is not None and not given["quiet"]:
-                console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
-            return plan is not None
-
         extent = peek(request)
-        # Before reading, so that a plan that does not fit costs no time; only reading tells what is excluded.
-        planned = not request.exclude and show_plan(extent)
+        if not request.exclude:  # only reading tells how many rows are left
+            pipeline.plan(extent, checked)  # a plan that does not fit should cost no time
         with watch.step("read"):
             dataset = load(request, progress)
         output.check(dataset)
-        if not planned:
-            n, d = dataset.features.shape
-            show_plan(Extent(n, d, dataset.features.dtype.itemsize))
+        n, d = dataset.features.shape
+        plan = pipeline.plan(Extent(n, d, dataset.features.dtype.itemsize), checked)
+        shown = plan is None or given["quiet"]
+
+        def show(stage: str, done: int, total: int) -> None:
+            """Show the plan when the work starts: by then everything has been checked."""
+            nonlocal shown
+            if not shown:
+                console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
+                shown = True
+            progress(stage, done, total)
+
         config = reading_config(request, dataset, output)
-        result = pipeline.split(dataset, checked, config=config, stopwatch=watch, progress=progress)
+        result = pipeline.split(dataset, checked, config=config, stopwatch=watch, progress=show)
     paths = output.write(dataset, result)
     if given["quiet"]:
         render_warnings(result.report, console=console)
