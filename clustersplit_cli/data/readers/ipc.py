@@ -33,14 +33,7 @@ class IpcSource:
             schema = reader.schema
         self._position = {name: i for i, name in enumerate(schema.names)}
         self.columns: dict[str, Column] = describe_all(path, schema)
-        self._batch_rows: list[int] | None = None
-        if not is_stream:
-            self._count()
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, unknown before a stream is read."""
-        return None if self._batch_rows is None else sum(self._batch_rows)
+        self.n_rows: int | None = None if is_stream else self._declared_rows()
 
     def find(self, word: str) -> str | None:
         """Return the name of the column the user means, or None."""
@@ -50,35 +43,63 @@ class IpcSource:
         """Read whole columns."""
         import pyarrow as pa
 
-        if self._batch_rows is None:
-            self._count()
-        if not names:
+        if not names and self.n_rows is not None:
             return pa.table({})
         with explained(self.path, _FORMAT):
-            return pa.Table.from_batches(self._batches(names)).select(list(names))
+            wanted = list(names) or self._narrowest()
+            with self._open(wanted) as reader:
+                table = pa.Table.from_batches(self._batches(wanted), reader.schema)
+        self.n_rows = table.num_rows
+        return table.select(list(names))
 
     def scan(self, names: Sequence[str]) -> Iterator[ArrowChunk]:
         """Read feature columns batch by batch, some columns at a time where batches are large."""
-        is_list = self.columns[names[0]].is_list
-        largest = max(self._batch_rows or [1], default=1)
-        width = max(16, BLOCK_BYTES // (8 * max(1, largest)))
+        import pyarrow as pa
+
+        pool = pa.default_memory_pool()
         with explained(self.path, _FORMAT):
+            width = max(16, BLOCK_BYTES // (8 * max(1, self._rows_per_batch())))
             for first in range(0, len(names), width):
                 block, start = names[first : first + width], 0
                 for batch in self._batches(block):
-                    arrays = [batch.column(name) for name in block]
-                    yield ArrowChunk(self.path, start, first, block, arrays, is_list)
+                    # A batch may be as large as the matrix, and its compressed form is free by now.
+                    pool.release_unused()
+                    yield from self._cut(batch, block, start, first)
                     start += batch.num_rows
 
-    def _count(self) -> None:
-        """Count the rows of every batch by reading the narrowest column there is."""
+    def _cut(
+        self, batch: pa.RecordBatch, names: Sequence[str], start: int, first: int
+    ) -> Iterator[ArrowChunk]:
+        """Cut a batch into rectangles that are small beside the matrix, or keep its lists as they are."""
+        is_list = self.columns[names[0]].is_list
+        width = max(16, BLOCK_BYTES // (8 * max(1, batch.num_rows)))
+        for offset in range(0, len(names), width):
+            block = names[offset : offset + width]
+            arrays = [batch.column(name) for name in block]
+            yield ArrowChunk(self.path, start, first + offset, block, arrays, is_list)
+
+    def _narrowest(self) -> list[str]:
+        """Name a column that is cheap to read."""
         scalars = [
             name for name, column in self.columns.items() if column.dtype is not None and not column.is_list
         ]
-        others = [name for name, column in self.columns.items() if not column.is_list]
-        names = (scalars or others or list(self.columns))[:1]
-        with explained(self.path, _FORMAT):
-            self._batch_rows = [batch.num_rows for batch in self._batches(names)]
+        return (scalars or list(self.columns))[:1]
+
+    def _declared_rows(self) -> int:
+        """Sum the lengths in the headers of the batches, without their data."""
+        import pyarrow.dataset
+
+        with explained(self.path, _FORMAT), self.path.open("rb") as file:
+            n_rows: int = pyarrow.dataset.IpcFileFormat().make_fragment(file).count_rows()
+            return n_rows
+
+    def _rows_per_batch(self) -> int:
+        """Rows of a typical batch; a stream gives all columns of a batch at once anyway."""
+        if self._is_stream:
+            return 1
+        with self._open() as reader:
+            n_batches: int = reader.num_record_batches
+            return (self.n_rows or 0) // max(1, n_batches)
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield record batches that hold only some of the columns."""
