@@ -191,7 +191,8 @@ def _refuse_unwritable_parent(path: Path, destination: Path) -> None:
         raise OutputError(f"cannot write {path}: {parent} does not exist", hint=f"mkdir -p '{parent}'")
     if not parent.is_dir():
         raise OutputError(f"cannot write {path}: {parent} is not a directory", hint="choose another place")
-    if not os.access(parent, os.W_OK | os.X_OK):
+    effective = os.access in os.supports_effective_ids
+    if not os.access(parent, os.W_OK | os.X_OK, effective_ids=effective):
         raise OutputError(
             f"cannot write {path}: {parent} is not writable", hint="choose a place you may write to"
         )
