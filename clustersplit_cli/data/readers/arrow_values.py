@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.readers.naming import listed, shown
+from clustersplit_cli.data.readers.naming import listed, reason, shown
 from clustersplit_cli.data.readers.source import Column
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_REASON_LENGTH = 200
 
 
 @contextmanager
@@ -29,9 +27,8 @@ def explained(path: Path, expected: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0][:_REASON_LENGTH]
         raise InputError(
-            f"{shown(path)} cannot be read as {expected}: {reason}",
+            f"{shown(path)} cannot be read as {expected}: {reason(error)}",
             hint="the file may be truncated or damaged; write or copy it again",
         ) from error
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Categories
-from clustersplit_cli.data.readers.arrow_values import combined
 from clustersplit_cli.data.readers.naming import listed
 from clustersplit_cli.errors import InputError
 
@@ -26,13 +25,13 @@ def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categ
     word : what the user calls it.
     rows : (m,) the rows that take part; a missing value in another row is no matter.
     """
-    codes, values = _dictionary(_groupable(column, word))
+    codes, values = _dictionary(_groupable(column, word), word)
     codes = codes[rows]
     missing = rows[codes < 0]
     if len(missing):
         raise InputError(
             f"column {word!r} has no value in {len(missing)} rows: {listed(missing.tolist())}",
-            hint=f"fill them in, give them a value such as 'unknown', or leave them out of the {word} file",
+            hint="fill them in, with 'unknown' for example, or leave them out with --exclude COLUMN=VALUE",
         )
     return _compact(codes, values)
 
@@ -44,7 +43,7 @@ def restrict(categories: Categories, kept: NDArray[np.bool_]) -> Categories:
 
 def rows_with_value(column: pa.ChunkedArray, word: str, value: str) -> NDArray[np.bool_]:
     """Mark the rows whose value is written as `value`; it must occur."""
-    codes, values = _dictionary(column)
+    codes, values = _dictionary(column, word)
     spelled = [_spellings(item) for item in values.tolist()]
     matching = np.array([value in spellings for spellings in spelled], dtype=np.bool_)
     if not matching.any():
@@ -70,9 +69,9 @@ def _groupable(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
             return pc.cast(column, pa.large_string())
         except pa.ArrowInvalid:
             raise _refusal(word, "bytes that are not UTF-8 text") from None
-    text = pa.types.is_string(type_) or pa.types.is_large_string(type_) or type_ == pa.string_view()
-    if type_ == pa.string_view():
-        column = column.cast(pa.large_string())
+    if str(type_) == "string_view":
+        return column.cast(pa.large_string())
+    text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
     if text or pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_null(type_):
         return column
     raise _refusal(word, str(type_))
@@ -99,7 +98,7 @@ def _refusal(word: str, what: str) -> InputError:
     )
 
 
-def _dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def _dictionary(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return a code per row, -1 where there is no value, and the distinct values as Python objects."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,19 +107,19 @@ def _dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         return np.full(len(column), -1, np.int32), np.empty(0, dtype=object)
-    encoded = combined(column if not _needs_cast(column.type) else column.cast(pa.float32()))
-    encoded = encoded.dictionary_encode()
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-    values = np.empty(len(encoded.dictionary), dtype=object)
-    values[:] = encoded.dictionary.to_pylist()
-    return codes, values
-
-
-def _needs_cast(type_: pa.DataType) -> bool:
-    """Half floats have no hash in Arrow."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_float16(type_))
+    if pa.types.is_float16(column.type):  # Arrow cannot hash half floats
+        column = column.cast(pa.float32())
+    try:
+        encoded = column.dictionary_encode()
+    except pa.ArrowNotImplementedError:
+        raise _refusal(word, str(column.type)) from None
+    if not encoded.num_chunks:
+        return np.empty(0, np.int32), np.empty(0, dtype=object)
+    indices = [pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    distinct = encoded.chunk(0).dictionary  # all chunks share it
+    values = np.empty(len(distinct), dtype=object)
+    values[:] = distinct.to_pylist()
+    return np.concatenate(indices).astype(np.int32, copy=False), values
 
 
 def _compact(codes: NDArray[np.int32], values: NDArray[Any]) -> Categories:

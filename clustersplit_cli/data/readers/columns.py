@@ -118,9 +118,13 @@ def _largest_numbered_set(source: Source, scalars: Sequence[Column]) -> list[Col
         match = _NUMBERED.fullmatch(column.name)
         if match:
             sets.setdefault(match[1], []).append(column)
-    sizes = {prefix: sum(column.dtype is not None for column in members) for prefix, members in sets.items()}
+    sizes = {
+        prefix: sum(column.dtype is not None for column in members)
+        for prefix, members in sets.items()
+        if len(members) > 1 or len(scalars) == 1
+    }
     largest = max(sizes.values(), default=0)
-    if largest == 0 or (largest == 1 and len(scalars) > 1):
+    if not largest:
         return []
     winners = [prefix for prefix, size in sizes.items() if size == largest]
     if len(winners) > 1:

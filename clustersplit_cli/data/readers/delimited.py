@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FORMAT = "CSV"
 _DELIMITERS = ",\t;"
 _LONGEST_HEADER = 1 << 26
-_SMALLEST_BLOCK = 1 << 20
+_SMALLEST_BLOCK = 4 << 20
 
 
 class CsvSource:

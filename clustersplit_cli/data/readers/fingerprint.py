@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from clustersplit_cli.data.dataset import InputFile
-from clustersplit_cli.data.readers.naming import closest, listed, report_path, shown
+from clustersplit_cli.data.readers.naming import closest, listed, reason, report_path, shown
 from clustersplit_cli.errors import InputError
 
 _CHUNK = 1 << 20
@@ -48,7 +48,7 @@ def stamp(path: Path) -> Stamp:
     except FileNotFoundError:
         raise _missing(path) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot open {shown(path)}: {_reason(error)}") from error
+        raise InputError(f"cannot open {shown(path)}: {reason(error)}") from error
     if not stat.S_ISREG(status.st_mode):
         raise InputError(
             f"{shown(path)} is not a regular file",
@@ -57,6 +57,16 @@ def stamp(path: Path) -> Stamp:
     return Stamp(
         path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, taken
     )
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """Return the first bytes of a regular file."""
+    stamp(path)
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise InputError(f"cannot open {shown(path)}: {reason(error)}") from error
 
 
 class Fingerprints:
@@ -113,7 +123,7 @@ class Fingerprints:
             for first_look, _ in self._stamps:
                 self._digests.append(_sha256(first_look.path, self._stop))
         except OSError as error:
-            self._failure = InputError(f"cannot read {shown(first_look.path)}: {_reason(error)}")
+            self._failure = InputError(f"cannot read {shown(first_look.path)}: {reason(error)}")
 
 
 def _sha256(path: Path, stop: threading.Event | None = None) -> str:
@@ -145,8 +155,3 @@ def _missing(path: Path) -> InputError:
         return InputError(f"{shown(path)} does not exist, nor does its folder", hint="check the path")
     hint = f"closest: {listed([shown(path.parent / name) for name in near])}" if near else "check the path"
     return InputError(f"{shown(path)} does not exist", hint=hint)
-
-
-def _reason(error: Exception) -> str:
-    """The operating system's own words, without the path it repeats."""
-    return getattr(error, "strerror", None) or str(error)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from clustersplit_cli.data.readers import arrays, ipc, npy, parquet
-from clustersplit_cli.data.readers.arrow_values import explained
 from clustersplit_cli.data.readers.delimited import CsvSource
-from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.readers.fingerprint import read_head, stamp
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.readers.source import Source
 from clustersplit_cli.errors import InputError
@@ -43,7 +43,7 @@ _SUPPORTED = "Parquet, Arrow/Feather, CSV, NPY and NPZ can be read"
 
 def open_features(path: Path) -> Source:
     """Open a file or directory of features."""
-    if path.is_dir():
+    if _is_directory(path):
         return parquet.ParquetSource.of_directory(path)
     format_ = detect(path)
     if format_ == "NPY":
@@ -55,7 +55,7 @@ def open_features(path: Path) -> Source:
 
 def open_table(path: Path) -> Source:
     """Open a table of metadata: Parquet (a directory too), Arrow/Feather or CSV."""
-    if path.is_dir():
+    if _is_directory(path):
         return parquet.ParquetSource.of_directory(path)
     format_ = detect(path)
     if format_ in ("NPY", "NPZ"):
@@ -68,7 +68,7 @@ def open_table(path: Path) -> Source:
 
 def open_companion(path: Path, role: str) -> Source:
     """Open a file of labels or domains."""
-    format_ = "directory" if path.is_dir() else detect(path)
+    format_ = "a directory" if _is_directory(path) else detect(path)
     if format_ != "NPY":
         raise InputError(
             f"{shown(path)} is {format_}, but --{role}-file needs a NPY array",
@@ -81,8 +81,7 @@ def detect(path: Path) -> str:
     """Return the name of a file's format, or explain why it has none."""
     if not stamp(path).bytes:
         raise InputError(f"{shown(path)} is empty (0 bytes)", hint=_SUPPORTED)
-    with explained(path, "a file"), path.open("rb") as file:
-        head = file.read(_HEAD)
+    head = read_head(path, _HEAD)
     for magic, format_ in _MAGIC.items():
         if head.startswith(magic):
             return format_
@@ -101,6 +100,10 @@ def detect(path: Path) -> str:
         )
         raise InputError(f"{shown(path)}: {wanted}", hint=f"check how the file was written; {_SUPPORTED}")
     return "CSV"
+
+
+def _is_directory(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on names that are too long or out of reach
 
 
 def _open_table(path: Path, format_: str) -> Source:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.data.readers.columns import FeatureColumns
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.source import BLOCK_BYTES, Source
-from clustersplit_cli.errors import InputError
+from clustersplit_cli.errors import InputError, MemoryPlanError
 from clustersplit_cli.progress import Progress
 
 Matrix = NDArray[np.floating[Any]]
@@ -35,7 +35,7 @@ def read_matrix(
     n_rows = len(kept)
     position = np.concatenate(([0], np.cumsum(kept)))  # of every row in the matrix
     width = None if features.is_list else len(features.names)
-    matrix = None if width is None else np.empty((int(position[-1]), width), features.dtype)
+    matrix = None if width is None else _allocate(int(position[-1]), width, features)
     covered = 0.0  # rows, counting a row of which half the columns are read as a half
     for chunk in source.scan(features.names):
         stop = chunk.start + chunk.n_rows
@@ -50,7 +50,7 @@ def read_matrix(
         if values is not None:
             if matrix is None:
                 width = values.shape[1]
-                matrix = np.empty((int(position[-1]), width), features.dtype)
+                matrix = _allocate(int(position[-1]), width, features)
                 matrix[:begin] = np.nan  # null lists that came before the first list
             matrix[begin:end, chunk.first : chunk.first + values.shape[1]] = values
         progress("read", min(n_rows, round(covered)), n_rows)
@@ -64,6 +64,18 @@ def read_matrix(
             hint="choose other features with --columns",
         )
     return matrix
+
+
+def _allocate(n: int, width: int, features: FeatureColumns) -> Matrix:
+    """Reserve the matrix; its pages are only taken from the system as they are filled."""
+    try:
+        return np.empty((n, width), features.dtype)
+    except (MemoryError, ValueError):
+        gigabytes = n * width * features.dtype.itemsize / 1e9
+        raise MemoryPlanError(
+            f"the features need {gigabytes:.1f} GB of memory ({n} rows, {width} columns, {features.dtype})",
+            hint="choose fewer columns with --columns, or use a machine with more memory",
+        ) from None
 
 
 def finite_rows(matrix: Matrix) -> NDArray[np.bool_]:

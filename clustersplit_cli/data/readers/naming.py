@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _SHOWN_AT_MOST = 5
+_REASON_LENGTH = 200
 
 
 def report_path(path: Path) -> str:
@@ -21,6 +22,12 @@ def report_path(path: Path) -> str:
 def shown(path: Path) -> str:
     """Return the path on one line: control characters are escaped, so a message never breaks."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in report_path(path))
+
+
+def reason(error: Exception) -> str:
+    """Return what went wrong on one line, without the path that the system's own text repeats."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).splitlines()[0][:_REASON_LENGTH]
 
 
 def closest(word: str, candidates: Iterable[str], n: int = 3) -> list[str]:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.readers.naming import listed, shown
+from clustersplit_cli.data.readers.naming import listed, reason, shown
 from clustersplit_cli.data.readers.source import BLOCK_BYTES
 from clustersplit_cli.errors import InputError
 
@@ -64,9 +64,8 @@ def reading(label: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"{label} cannot be read as a NumPy array: {reason}",
+            f"{label} cannot be read as a NumPy array: {reason(error)}",
             hint="the file may be truncated or damaged; save it again with numpy.save or numpy.savez",
         ) from error
 
@@ -77,12 +76,7 @@ def open_npy(path: Path) -> NpyArray:
     with reading(label):
         with path.open("rb") as file:
             array = _header(file, label, lambda: path.open("rb"))
-        expected, found = array.offset + array.dtype.itemsize * math.prod(array.shape), path.stat().st_size
-    if found < expected:
-        raise InputError(
-            f"{label} is truncated: shape {array.shape} takes {expected} bytes, the file has {found}",
-            hint="copy or save the file again",
-        )
+        _check_complete(array, path.stat().st_size)
     return array
 
 
@@ -90,12 +84,13 @@ def open_npz(path: Path) -> dict[str, NpyArray]:
     """Read the headers of all arrays in an `.npz` file."""
     arrays: dict[str, NpyArray] = {}
     with reading(shown(path)), zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if name.endswith(".npy"):
-                key = name.removesuffix(".npy")
+        for info in archive.infolist():
+            if info.filename.endswith(".npy"):
+                key = info.filename.removesuffix(".npy")
                 label = f"array {key!r} of {shown(path)}"
-                with archive.open(name) as member:
-                    arrays[key] = _header(member, label, _member_opener(path, name))
+                with archive.open(info) as member:
+                    arrays[key] = _header(member, label, _member_opener(path, info.filename))
+                _check_complete(arrays[key], info.file_size)
     if not arrays:
         raise InputError(
             f"{shown(path)} is a zip file without NumPy arrays", hint="save the arrays with numpy.savez"
@@ -145,6 +140,16 @@ def _header(file: IO[bytes], label: str, opener: Callable[[], IO[bytes]]) -> Npy
     offset = len(magic) + len(size_bytes) + size
     # In one dimension both orders are the same.
     return NpyArray(label, shape, dtype, fortran_order and len(shape) > 1, offset, opener)
+
+
+def _check_complete(array: NpyArray, found: int) -> None:
+    """Raise if the data that the header promises is not there."""
+    expected = array.offset + array.dtype.itemsize * math.prod(array.shape)
+    if found < expected:
+        raise InputError(
+            f"{array.label} is truncated: shape {array.shape} takes {expected} bytes, there are {found}",
+            hint="copy or save the file again",
+        )
 
 
 def _member_opener(path: Path, name: str) -> Callable[[], IO[bytes]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.data.readers.arrow_values import ArrowChunk, combined, describe, describe_all, explained
-from clustersplit_cli.data.readers.fingerprint import Stamp, stamp
+from clustersplit_cli.data.readers.fingerprint import Stamp, read_head, stamp
 from clustersplit_cli.data.readers.naming import listed, report_path, shown
 from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column
 from clustersplit_cli.data.readers.text_values import typed
@@ -242,9 +242,7 @@ def _is_parquet(path: Path) -> bool:
     """Whether a file of a directory claims to be Parquet, by its name or its first bytes."""
     if path.suffix.lower() in _SUFFIXES:
         return True
-    stamp(path)
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return read_head(path, len(MAGIC)) == MAGIC
 
 
 def _partition(relative: str) -> dict[str, str | None]:

@@ -121,6 +121,13 @@ def test_a_text_column_among_numbered_features_is_refused_not_skipped(save, read
         read(save(table(x0="f4", x1="f4", x2="text", x3="f4"), "data.parquet"))
 
 
+def test_a_typo_that_makes_a_csv_column_text_is_refused_not_skipped(tmp_path, read) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("x0,x1,label\n1,2,a\n3,oops,b\n")
+    with pytest.raises(InputError, match=r"not numbers: 'x1' \(string\)"):
+        read(path)
+
+
 def test_two_numbered_sets_of_one_size_are_ambiguous(save, read) -> None:
     with pytest.raises(InputError, match="several sets of 2 numbered columns: 'x\\*', 'y\\*'"):
         read(save(table(x0="f4", x1="f4", y0="f4", y1="f4"), "data.parquet"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,22 +21,20 @@ from clustersplit_cli.errors import InputError
 ROWS = 6000
 
 
-def values(seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((ROWS, 512)).astype(np.float32)
+def values(seed: int, width: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((ROWS, width)).astype(np.float32)
 
 
 def write(path: Path, seed: int) -> None:
+    """Write a file that is read in several pieces."""
     if path.suffix == ".npy":
-        np.save(path, values(seed))
+        np.save(path, values(seed, 512))
     elif path.suffix == ".parquet":
-        table = pa.table({f"x{j}": column for j, column in enumerate(values(seed).T)})
+        table = pa.table({f"x{j}": column for j, column in enumerate(values(seed, 16).T)})
         pq.write_table(table, path, row_group_size=500, compression=None, use_dictionary=False)
     else:
-        pa.feather.write_feather(
-            pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values(seed).ravel()), 512)}),
-            path,
-            chunksize=500,
-        )
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(values(seed, 16).ravel()), 16)
+        pa.feather.write_feather(pa.table({"v": lists}), path, chunksize=500, compression="uncompressed")
 
 
 def overwrite(path: Path) -> None:

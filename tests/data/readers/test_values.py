@@ -105,7 +105,7 @@ def test_empty_csv_fields_count_as_missing(tmp_path, read) -> None:
 
 def test_text_late_in_a_csv_feature_column_is_explained(tmp_path, read) -> None:
     path = tmp_path / "data.csv"
-    path.write_text("x0,x1,label\n" + "1.25,2.5,a\n" * 200_000 + "1,oops,b\n")
+    path.write_text("x0,x1,label\n" + "1.25,2.5,a\n" * 500_000 + "1,oops,b\n")
     with pytest.raises(InputError, match=r"invalid value 'oops'"):
         read(path)
 
