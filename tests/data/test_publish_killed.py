@@ -141,7 +141,8 @@ def _work(task: dict[str, Any]) -> int:
             for number in count(task["number"]):
                 _publish(destination.with_name(f"{destination.name}-{number}"), number, force=False)
         else:
-            _publish(destination, task["number"], force=task["force"])
+            for number in range(task["number"], task["number"] + task.get("times", 1)):
+                _publish(destination, number, force=task["force"])
     except KeyboardInterrupt:
         return 130
     except OutputError as error:
@@ -282,14 +283,14 @@ def test_of_many_runs_without_force_one_wins_and_the_others_say_so(
     assert _leftovers(tmp_path) == []
 
 
-def test_of_many_runs_with_force_each_replaces_the_other_whole(
+def test_of_many_runs_with_force_each_replaces_the_others_whole(
     publishers: _Publishers, tmp_path: Path
 ) -> None:
-    for attempt in range(5):
-        destination = tmp_path / f"run-{attempt}"
-        pids = [publishers.start(destination=destination, number=n, force=True) for n in range(6)]
-        assert [publishers.wait(pid) for pid in pids] == [0] * 6
-        _number_of(destination)
+    destination = tmp_path / "run"
+    task = {"destination": destination, "force": True, "times": 40}
+    pids = [publishers.start(number=1_000 * k, **task) for k in range(4)]
+    assert [publishers.wait(pid) for pid in pids] == [0] * 4
+    assert _number_of(destination) % 1_000 == 39
     assert _leftovers(tmp_path) == []
 
 
