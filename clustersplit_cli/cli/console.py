@@ -50,7 +50,7 @@ def progress_bar(console: Console, *, quiet: bool) -> Iterator[Progress]:
     if quiet or not console.is_terminal or console.is_dumb_terminal:
         yield silent
         return
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (
@@ -60,13 +60,20 @@ def progress_bar(console: Console, *, quiet: bool) -> Iterator[Progress]:
         TimeElapsedColumn(),
     )
     bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-    current, task = "starting", bar.add_task("starting", total=None, share="")
+    began = bar.get_time()
+
+    def add(stage: str) -> TaskID:
+        task = bar.add_task(stage, total=None, share="")
+        bar.tasks[-1].start_time = began  # the clock shows the whole run
+        return task
+
+    current, task = "starting", add("starting")
 
     def show(stage: str, done: int, total: int) -> None:
         nonlocal current, task
         if stage != current:
             bar.remove_task(task)
-            current, task = stage, bar.add_task(stage, total=None, share="")
+            current, task = stage, add(stage)
         share = f"{done / total:.0%}" if total else ""
         bar.update(task, completed=done, total=total or None, share=share)
 
