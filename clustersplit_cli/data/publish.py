@@ -95,14 +95,10 @@ def staged_file(path: Path, *, force: bool) -> Iterator[Path]:
 
 
 def recover(path: Path) -> list[str]:
-    """Deal with what killed runs left beside `path`: put a result moved aside back, remove the rest.
+    """Put back a result that a killed run moved aside from `path`, and remove what else it left.
 
-    The staging areas of living processes are not touched.
-
-    Returns
-    -------
-    list of str
-        One line for the user per thing done, or that could not be done.
+    The staging areas of living processes are not touched. Returns one line for the user per thing done, or
+    that could not be done.
     """
     destination = resolve(path)
     try:
