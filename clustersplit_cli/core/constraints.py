@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.errors import InfeasibleError, UsageError
 
 ROUNDINGS = ("nearest", "balanced")
+LARGEST_EXPONENT = 300
 
 
 def parse_share(text: str, option: str) -> Fraction:
@@ -22,11 +24,14 @@ def parse_share(text: str, option: str) -> Fraction:
     Fraction(29, 100)
     """
     try:
-        if "/" in text or "_" in text:
-            raise ValueError
-        return Fraction(text.strip())
-    except (ValueError, ZeroDivisionError):
-        raise UsageError(f"{option} '{text}' is not a number", hint=f"for example {option} 0.2") from None
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("nan")
+    # An exponent of a few digits would make a fraction of millions of them.
+    exponents = (number.as_tuple().exponent, number.adjusted()) if number.is_finite() else ()
+    if not exponents or "_" in text or any(abs(int(size)) > LARGEST_EXPONENT for size in exponents):
+        raise UsageError(f"{option} '{text}' is not a number", hint=f"for example {option} 0.2")
+    return Fraction(number)
 
 
 def parse_holdout(text: str) -> Fraction:
@@ -177,28 +182,42 @@ def _refuse_empty_side(
     upper: NDArray[np.int64],
     rounding: str,
 ) -> None:
-    n, total = len(cells.codes), float(holdout)
-    largest = int(cells.sizes.max())
-    where = f"{len(cells.sizes)} cell{'s' if len(cells.sizes) > 1 else ''}, the largest of {largest} rows"
+    n, largest = len(cells.codes), int(cells.sizes.max())
     if int(upper.sum()) == 0:
-        smallest_share = f"--h {_round_up(Fraction(1, 2 * largest))}"
-        cure = (
-            smallest_share if rounding == "balanced" else f"--rounding balanced, or {smallest_share} or more"
-        )
-        raise InfeasibleError(
-            f"no validation rows: h={total:g} of every cell rounds to 0 ({where})", hint=f"use {cure}"
-        )
-    if int(lower.sum()) == n:
-        raise InfeasibleError(
-            f"no training rows: h={total:g} of every cell rounds to all of its rows ({where})",
-            hint="use a smaller --h" + ("" if rounding == "balanced" else ", or --rounding balanced"),
-        )
+        missing, fate, bound = "validation", "0", _least_share
+    elif int(lower.sum()) == n:
+        missing, fate, bound = "training", "all of its rows", _greatest_share
+    else:
+        return
+    if rounding == "balanced":
+        cures = [f"--h {bound(n)}"]
+    else:
+        cures = ["--rounding balanced"] if 0 < round_half_up(holdout * n) < n else []
+        if largest > 1:  # cells of one row go to one side all together, whatever h is
+            cures.append(f"--h {bound(largest)}")
+        cures = cures or [f"--rounding balanced with --h {bound(n)}"]
+    where = f"{_plural(len(cells.sizes), 'cell')}, the largest of {_plural(largest, 'row')}"
+    raise InfeasibleError(
+        f"no {missing} rows: h={float(holdout):g} of every cell rounds to {fate} ({where})",
+        hint=f"use {', or '.join(cures)}",
+    )
 
 
-def _round_up(value: Fraction) -> str:
-    """Write a share in (0, 1) with three significant digits, rounded up."""
-    digits = 3
-    while value * 10**digits < 100:
-        digits += 1
-    scaled = -(-value.numerator * 10**digits // value.denominator)
-    return f"{scaled / 10**digits:.{digits}f}".rstrip("0")
+def _least_share(rows: int) -> str:
+    """Say, with three digits or so, the smallest h that gives `rows` rows one validation row."""
+    digits = len(str(rows)) + 2
+    return f"{_decimal(-(-(10**digits) // (2 * rows)), digits)} or more"
+
+
+def _greatest_share(rows: int) -> str:
+    """Say the largest h that leaves `rows` rows one training row: below 1 - 1/(2 rows)."""
+    digits = len(str(rows)) + 2
+    return f"{_decimal(10**digits - 10**digits // (2 * rows) - 1, digits)} or less"
+
+
+def _decimal(scaled: int, digits: int) -> str:
+    return f"{Decimal(scaled).scaleb(-digits):f}".rstrip("0")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
