@@ -121,7 +121,10 @@ class Fingerprints:
         """Hash one file after the other; a failure is kept for the thread that asks."""
         try:
             for first_look, _ in self._stamps:
-                self._digests.append(_sha256(first_look.path, self._stop))
+                digest = _sha256(first_look.path, self._stop)
+                if self._stop.is_set():
+                    return
+                self._digests.append(digest)
         except OSError as error:
             self._failure = InputError(f"cannot read {shown(first_look.path)}: {reason(error)}")
 

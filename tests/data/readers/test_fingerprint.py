@@ -127,9 +127,11 @@ def test_every_file_is_reported_with_size_and_hash(tmp_path) -> None:
         assert file.sha256 == hashlib.sha256(original.read_bytes()).hexdigest()
 
 
-def test_no_thread_survives_an_error(tmp_path) -> None:
-    path = tmp_path / "data.npy"
-    np.save(path, np.ones((4, 2)))
-    with pytest.raises(InputError, match="constant"):
-        load(ReadRequest(path, stratify=()))
+def test_an_error_stops_the_hashing_of_a_large_file(tmp_path) -> None:
+    path = tmp_path / "sparse"
+    path.touch()
+    os.truncate(path, 1 << 36)  # takes no room, but a minute to hash
+    os.utime(path, (1, 1))
+    with pytest.raises(InputError, match="something else"), Fingerprints([(stamp(path), "features")]):
+        raise InputError("something else")
     assert "sha256" not in [thread.name for thread in threading.enumerate()]

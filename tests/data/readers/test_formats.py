@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,25 @@ def test_a_truncated_file_is_an_error_of_one_line(suffix, part, save, read, list
     assert "data." in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_peek_sees_that_an_array_is_incomplete(suffix, save, features) -> None:
+    path = save(features, "data.npy")
+    content = path.read_bytes().replace(b"(12, 3)", b"(99, 3)")
+    path.write_bytes(content)
+    if suffix == "npz":
+        path = path.with_suffix(".npz")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("X.npy", content)
+    with pytest.raises(InputError, match=r"truncated: shape \(99, 3\) takes 1316 bytes, there are 272"):
+        peek(ReadRequest(path, stratify=()))
+
+
+def test_csv_fields_may_hold_line_breaks_anywhere(tmp_path, read) -> None:
+    path, n = tmp_path / "data.csv", 50_000
+    path.write_text("x0,x1,text,label\n" + "".join(f'{i},1,"{"a" * 60}\n{"b" * 40}",c\n' for i in range(n)))
+    np.testing.assert_array_equal(read(path).features[:, 0], np.arange(n))
 
 
 def test_a_damaged_column_is_an_error_of_one_line(save, read, scalar_table) -> None:

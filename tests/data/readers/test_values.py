@@ -6,7 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from clustersplit_cli.data.readers.columns import choose_features
+from clustersplit_cli.data.readers.formats import open_features
+from clustersplit_cli.data.readers.matrix import read_matrix
 from clustersplit_cli.errors import InputError
+from clustersplit_cli.progress import silent
 
 NAN, INF = float("nan"), float("inf")
 
@@ -120,6 +124,22 @@ def test_ragged_lists_are_located(suffix, save, read) -> None:
     with pytest.raises(InputError, match=message):
         read(path)
     np.testing.assert_array_equal(read(path, exclude=(("label", "b"),)).features, [[1, 2], [1, 2], [3, 4]])
+
+
+def test_row_numbers_of_ragged_lists_count_excluded_rows(save, read) -> None:
+    path = save(
+        pa.table({"v": [[1.0], [1.0, 2.0], [3.0], [1.0]], "label": ["b", "a", "b", "a"]}), "data.parquet"
+    )
+    with pytest.raises(InputError, match=r"the first has 2, row 3 has 1$"):
+        read(path, exclude=(("label", "b"),))
+
+
+def test_a_source_with_fewer_rows_than_expected_is_refused(save, features) -> None:
+    source = open_features(save(features, "data.npy"))
+    chosen = choose_features(source, (), ())
+    for n_rows in (11, 13):
+        with pytest.raises(InputError, match=f"does not hold the {n_rows} rows"):
+            read_matrix(source, chosen, np.ones(n_rows, np.bool_), silent)
 
 
 def test_lists_that_change_length_from_batch_to_batch_are_ragged(save, read) -> None:
