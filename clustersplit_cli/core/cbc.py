@@ -86,9 +86,8 @@ def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolutio
     binary = find_cbc()
     # CBC's tolerances are absolute: bring costs to a common scale.
     scale = float(np.abs(costs).max(initial=0.0)) or 1.0
-    names = [f"u{row}" for row in range(len(costs))]
-    rows = [pulp.LpVariable(name, 0, 1) for name in names]
     program = pulp.LpProblem("assignment", pulp.LpMinimize)
+    rows = [program.add_variable(f"u{row}", 0, 1) for row in range(len(costs))]
     program += pulp.LpAffineExpression(zip(rows, (costs / scale).tolist(), strict=True))
     for cell in range(len(constraints.target)):
         members = constraints.order[constraints.offsets[cell] : constraints.offsets[cell + 1]]

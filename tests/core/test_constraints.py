@@ -180,7 +180,7 @@ def test_every_cure_of_an_infeasible_holdout_cures(sizes: list[int], h: Fraction
 
 def test_cells_of_one_row_are_only_offered_balanced_rounding() -> None:
     with pytest.raises(
-        InfeasibleError, match="no validation rows: h=0.2 of every cell rounds to 0"
+        InfeasibleError, match=r"no validation rows: h=0\.2 of every cell rounds to 0"
     ) as caught:
         make_constraints(cells_of([1] * 10), Fraction("0.2"))
     assert caught.value.hint == "use --rounding balanced"
