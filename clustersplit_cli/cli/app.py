@@ -64,11 +64,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=words, standalone_mode=False, prog_name="clustersplit")
         sys.stdout.flush()
+        if code == INTERRUPTED:  # Typer turns the exception into its exit code
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        mute(sys.stdout.fileno())  # the reader has what it wanted
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        mute(sys.stdout.fileno())  # the reader has what it wanted; Typer would exit with 1
         return 0
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return _explain("interrupted", CLEAN, INTERRUPTED)
     except Stopped as stop:
         return _explain(f"stopped by {stop.name}", CLEAN, stop.exit_code)
@@ -98,6 +102,10 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
 
 def _explain(message: str, hint: str | None, code: int) -> int:
     """Print what is wrong and the cure on stderr, one line each; return the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # it was the stream that failed: closing it must not fail again
+        mute(sys.stdout.fileno())
     _print_line("error:", "31;1", message)
     if hint:
         _print_line("hint:", "32", hint)
