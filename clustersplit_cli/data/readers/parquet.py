@@ -40,6 +40,12 @@ class _Member:
         """Open for reading; no read-ahead, so that one row group is never held twice."""
         return _open(self.stamp.path, self.metadata)
 
+    def n_values(self, name: str, group: int) -> int:
+        """Number of values in the lists of a column; a null or empty list counts as one."""
+        columns = self.metadata.row_group(group)
+        chunks = (columns.column(i) for i in range(columns.num_columns))
+        return sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{name}."))
+
 
 class ParquetSource:
     """One Parquet file, or all Parquet files below a directory in bytewise order of their paths."""
@@ -117,8 +123,8 @@ class ParquetSource:
     ) -> Iterator[ArrowChunk]:
         """Read a list column some rows at a time: decoding lists takes twice the room of their values."""
         n_rows = member.metadata.row_group(group).num_rows
-        per_row = (self.columns[name].width or 1024) * 8
-        rows = max(1, min(n_rows, BLOCK_BYTES // per_row))
+        per_row = 8 * member.n_values(name, group) // max(1, n_rows)
+        rows = max(1, min(n_rows, BLOCK_BYTES // max(1, per_row)))
         for batch in file.iter_batches(rows, row_groups=[group], columns=[name]):
             yield ArrowChunk(self.path, start, 0, [name], [batch.column(name)], is_list=True)
             start += batch.num_rows
@@ -154,15 +160,11 @@ class ParquetSource:
 
     def _list_width(self, name: str) -> int | None:
         """Infer the common length of lists from the number of values the file declares."""
-        values = 0
-        for member in self._members:
-            for group in range(member.metadata.num_row_groups):
-                columns = member.metadata.row_group(group)
-                values += sum(
-                    columns.column(i).num_values
-                    for i in range(columns.num_columns)
-                    if columns.column(i).path_in_schema.startswith(f"{name}.")
-                )
+        values = sum(
+            member.n_values(name, group)
+            for member in self._members
+            for group in range(member.metadata.num_row_groups)
+        )
         return values // self.n_rows if self.n_rows and values % self.n_rows == 0 else None
 
     @cached_property
