@@ -27,6 +27,7 @@ class SplitOptions:
     rounding: str = "nearest"
     nystrom: str = "auto"
     restarts: int = 10
+    effort: str = "normal"
     max_iter: int = 100
     seed: int = 0
     solver: str = "auto"
@@ -48,6 +49,7 @@ class CheckedOptions:
     rounding: str
     nystrom: str | int
     restarts: int
+    effort: str
     max_iter: int
     seed: int
     solver: str
@@ -71,6 +73,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     """
     from clustersplit_cli.core.constraints import ROUNDINGS, parse_holdout, parse_tolerance
     from clustersplit_cli.core.kernels import KERNELS, STANDARDIZATIONS, parse_gamma
+    from clustersplit_cli.core.search import EFFORTS
     from clustersplit_cli.core.workers import available_cores
     from clustersplit_cli.engines.memory import memory_budget
 
@@ -79,6 +82,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     _one_of("--rounding", options.rounding, ROUNDINGS)
     _one_of("--solver", options.solver, SOLVERS)
     _one_of("--certify", options.certify, CERTIFY)
+    _one_of("--effort", options.effort, tuple(EFFORTS))
     _at_least("--restarts", options.restarts, 1)
     _at_least("--max-iter", options.max_iter, 1)
     _at_least("--seed", options.seed, 0)
@@ -105,6 +109,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         rounding=options.rounding,
         nystrom=_parse_nystrom(options.nystrom, options.kernel),
         restarts=options.restarts,
+        effort=options.effort,
         max_iter=options.max_iter,
         seed=options.seed,
         solver=options.solver,

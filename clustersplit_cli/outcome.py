@@ -51,4 +51,4 @@ class Outcome:
     @property
     def converged(self) -> bool:
         """Whether the winning run stopped by itself."""
-        return self.solution.runs[self.solution.winner].converged
+        return self.solution.converged

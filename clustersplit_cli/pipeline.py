@@ -26,7 +26,7 @@ from clustersplit_cli.core.geometry import (
 from clustersplit_cli.core.kernels import Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.search import search
+from clustersplit_cli.core.search import EFFORTS, search
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
@@ -58,13 +58,13 @@ class Streams:
     landmarks: np.random.Generator
     samples: np.random.Generator
     baseline: tuple[np.random.Generator, ...]
-    starts: tuple[np.random.Generator, ...]
+    search: np.random.Generator
 
     @classmethod
-    def from_seed(cls, seed: int, restarts: int) -> Streams:
-        """Spawn all streams from one seed; start i is the same however many starts there are."""
-        landmarks, samples, baseline, starts = np.random.default_rng(seed).spawn(4)
-        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), tuple(starts.spawn(restarts)))
+    def from_seed(cls, seed: int) -> Streams:
+        """Spawn all streams from one seed."""
+        landmarks, samples, baseline, search = np.random.default_rng(seed).spawn(4)
+        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), search)
 
 
 def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
@@ -91,7 +91,7 @@ def split(
     stopwatch : continues an account begun while reading.
     """
     watch = stopwatch or Stopwatch()
-    streams = Streams.from_seed(options.seed, options.restarts)
+    streams = Streams.from_seed(options.seed)
     n, d = dataset.features.shape
     constraints = make_constraints(
         joint_cells({word: (c.codes, c.values) for word, c in dataset.categories.items()}, n),
@@ -114,10 +114,13 @@ def split(
         with watch.step("search"):
             solution = search(
                 problem,
-                streams.starts,
                 _assigner(options, constraints, workers),
+                workers,
+                restarts=options.restarts,
                 max_iter=options.max_iter,
+                effort=EFFORTS[options.effort],
                 nonnegative=prepared.kernel.is_nonnegative and memory.geometry == "dense",
+                rng=streams.search,
                 canonical=lambda found: lowest_rows_first(
                     found, dataset.features, constraints.cells.codes, workers
                 ),

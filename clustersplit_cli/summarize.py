@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
         ),
         objective=summary.Objective(measured.psi, measured.ssq_total, measured.identity_residual),
         trace=_trace(outcome),
+        search=_search(outcome),
         restarts=tuple(
             summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged)
             for run in outcome.solution.runs
@@ -77,6 +79,7 @@ def _resolved_options(outcome: Outcome) -> dict[str, Any]:
         "rounding": options.rounding,
         "nystrom": memory.landmarks if memory.landmarks is not None else "off",
         "restarts": options.restarts,
+        "effort": options.effort,
         "max_iter": options.max_iter,
         "seed": options.seed,
         "solver": "cbc" if options.solver == "cbc" else "selection",
@@ -105,6 +108,16 @@ def _trace(outcome: Outcome) -> tuple[summary.TracePoint, ...]:
         *(summary.TracePoint(step.phase, step.iteration, step.psi) for step in earlier),
         summary.TracePoint(last.phase, last.iteration, outcome.measured.psi),
     )
+
+
+def _search(outcome: Outcome) -> summary.Search:
+    """Who won, and how far each phase of its run lowered Psi."""
+    trace = _trace(outcome)
+    gained: dict[str, float] = {}
+    for earlier, later in pairwise(trace):
+        gained[later.phase] = gained.get(later.phase, 0.0) + earlier.psi - later.psi
+    winner = outcome.solution.runs[outcome.solution.winner].start
+    return summary.Search(outcome.options.effort, winner, gained)
 
 
 def _constraints(constraints: Constraints, members: Members) -> summary.ConstraintsSummary:

@@ -207,7 +207,13 @@ Restarts = Annotated[
         rich_help_panel=METHOD,
         metavar="N",
         parser=_integer("--restarts", 10),
-        help="Number of random starts.",
+        help="Number of starts of the search.",
+    ),
+]
+Effort = Annotated[
+    str,
+    _choice(
+        "--effort", METHOD, "How long to go on searching after the starts.", "fast", "normal", "thorough"
     ),
 ]
 MaxIter = Annotated[

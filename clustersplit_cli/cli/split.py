@@ -41,6 +41,7 @@ def split(
     standardize: opt.Standardize = "none",
     nystrom: opt.Nystrom = "auto",
     restarts: opt.Restarts = 10,
+    effort: opt.Effort = "normal",
     max_iter: opt.MaxIter = 100,
     seed: opt.Seed = 0,
     solver: opt.Solver = "auto",

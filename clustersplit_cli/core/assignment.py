@@ -53,16 +53,13 @@ class Selection:
         for cell in range(len(limits.target)):
             span = slice(limits.offsets[cell], limits.offsets[cell + 1])
             part = costs[:, span]
+            if limits.lower[cell] == limits.upper[cell]:
+                chosen[:, span] = _cheapest(part, int(limits.lower[cell]))
+                continue
             quotas = self._quotas(cell, (part < 0).sum(axis=1))
             for quota in np.unique(quotas):
-                if quota == 0:
-                    continue
                 runs = np.flatnonzero(quotas == quota)
-                values = part[runs]
-                threshold = np.partition(values, quota - 1, axis=1)[:, quota - 1 : quota]
-                below, equal = values < threshold, values == threshold
-                room = quota - below.sum(axis=1, keepdims=True)
-                chosen[runs, span] = below | (equal & (np.cumsum(equal, axis=1) <= room))
+                chosen[runs, span] = _cheapest(part[runs], int(quota))
         return chosen
 
     def _all_cells_at_once(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
@@ -79,9 +76,23 @@ class Selection:
         return chosen
 
 
+def _cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
+    """Mark the `quota` smallest entries of every row, the earlier ones among equals."""
+    if quota == 0:
+        return np.zeros(costs.shape, dtype=bool)
+    threshold = np.partition(costs, quota - 1, axis=1)[:, quota - 1 : quota]
+    chosen = costs <= threshold
+    surplus = chosen.sum(axis=1) - quota
+    for run in np.flatnonzero(surplus):
+        # More entries equal the threshold than there is room for: give up the last of them.
+        equal = np.flatnonzero(costs[run] == threshold[run])
+        chosen[run, equal[-surplus[run] :]] = False
+    return chosen
+
+
 def cheaper_orientation(
     difference: NDArray[Any], assigner: Assigner
-) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Solve the paper's disjunction: either centroid may be the validation one; keep the cheaper.
 
     Parameters
@@ -90,12 +101,12 @@ def cheaper_orientation(
 
     Returns
     -------
-    The choices of shape (n, r), their costs relative to sending every row to the training centroid, and
-    which of the r were reversed. Ties keep the present orientation.
+    The choices of shape (n, r), and their costs relative to sending every row to the training centroid.
+    Ties keep the present orientation.
     """
-    kept, reversed_ = assigner.choose(difference), assigner.choose(-difference)
+    kept, turned = assigner.choose(difference), assigner.choose(-difference)
     exact = difference.astype(np.float64, copy=False)
     kept_cost = np.einsum("ij,ij->j", exact, kept)
-    reversed_cost = exact.sum(axis=0) - np.einsum("ij,ij->j", exact, reversed_)
-    flip = reversed_cost < kept_cost
-    return np.where(flip, reversed_, kept), np.where(flip, reversed_cost, kept_cost), flip
+    turned_cost = exact.sum(axis=0) - np.einsum("ij,ij->j", exact, turned)
+    flip = turned_cost < kept_cost
+    return np.where(flip, turned, kept), np.where(flip, turned_cost, kept_cost)

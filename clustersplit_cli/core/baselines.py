@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clustersplit_cli.core.problem import Problem, discrepancy
-from clustersplit_cli.core.search import random_splits
+from clustersplit_cli.core.starts import random_splits
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,13 @@ class Affine:
         block *= np.asarray(self.scale, dtype=block.dtype)
         return block
 
+    @property
+    def suits_float32(self) -> bool:
+        """Whether shift and scale are far from the ends of float32's range."""
+        scale = np.asarray(self.scale)
+        farthest = 0.0 if self.shift is None else float(np.abs(self.shift).max(initial=0.0))
+        return bool(farthest < 1e30 and scale.min() > 1e-30 and scale.max() < 1e30)
+
 
 def unit_rows(block: Floats) -> Floats:
     """Scale every row to length one; rows of zeros stay zero."""
@@ -101,29 +108,38 @@ class Moments:
 
 
 def moments(features: Features, workers: Workers) -> Moments:
-    """Compute column moments in float64, in two passes so that large offsets do not cancel."""
+    """Compute column moments in float64, in two passes so that large offsets do not cancel.
+
+    Sums are of differences from the first row, so that a constant column has a deviation of exactly 0.
+    """
     n, d = features.shape
     blocks = features.row_tiles()
+    first = features.block(0, 1, dtype=np.float64)[0]
 
-    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], float]:
+    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         block = features.block(*tile, dtype=np.float64)
+        peak = np.abs(block).max(axis=0)
+        with np.errstate(over="ignore"):
+            block -= first
         block /= n  # before summing, so that values near the end of float64's range do not overflow
-        return block.sum(axis=0), float(np.abs(block).max(initial=0.0))
+        return block.sum(axis=0), peak
 
-    mean, largest = np.zeros(d), 0.0
+    offset, largest = np.zeros(d), np.zeros(d)
     for part, peak in workers.map(column_sum, blocks):
-        mean += part
-        largest = max(largest, peak * n)
-    # Squaring in units of a power of two near the largest entry is exact and cannot overflow.
-    unit = float(2.0 ** np.frexp(largest)[1]) if largest < 2.0**1020 else 2.0**1020
+        offset += part
+        np.maximum(largest, peak, out=largest)
+    mean = first + offset
+    # Squaring in units of a power of two near the column's largest entry is exact and stays in range.
+    unit = np.ldexp(1.0, np.minimum(np.frexp(largest)[1], 1020))
 
     def column_scatter(tile: tuple[int, int]) -> NDArray[np.float64]:
         block = features.block(*tile, dtype=np.float64)
-        block -= mean
+        with np.errstate(over="ignore"):
+            block -= mean
         block /= unit
         return np.asarray(np.einsum("ij,ij->j", block, block), dtype=np.float64)
 
     scatter = np.zeros(d)
     for scatter_part in workers.map(column_scatter, blocks):
         scatter += scatter_part
-    return Moments(mean, np.sqrt(scatter / n) * unit, largest)
+    return Moments(mean, np.sqrt(scatter / n) * unit, float(largest.max(initial=0.0)))

@@ -48,6 +48,9 @@ class Geometry(Protocol):
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return K[left][:, right]."""
 
+    def image(self, rank: int, rng: np.random.Generator) -> Floats:
+        """Return factors of shape (n, at most rank) whose Gram matrix is a Nyström approximation of K."""
+
 
 @dataclass(frozen=True)
 class DenseGeometry:
@@ -92,6 +95,19 @@ class DenseGeometry:
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Gather K[left][:, right]."""
         return self.matrix[left[:, None], right[None, :]].astype(np.float64)
+
+    def image(self, rank: int, rng: np.random.Generator) -> Floats:
+        """Take `rank` rows as landmarks; their columns are there already."""
+        rows = choose_landmarks(self.n, rank, rng)
+        root = inverse_root(self.block(rows, rows), self.matrix.dtype).astype(self.matrix.dtype)
+        factors: Floats = np.empty((self.n, root.shape[1]), dtype=self.matrix.dtype)
+
+        def one(tile: tuple[int, int]) -> None:
+            start, stop = tile
+            np.matmul(self.matrix[start:stop, rows], root, out=factors[start:stop])
+
+        self.workers.run(one, tiles(self.n, KERNEL_TILE))
+        return factors
 
 
 def dense_geometry(
@@ -141,6 +157,7 @@ class FactorGeometry:
     diagonal: NDArray[np.float64]
     search_dtype: np.dtype[Any]
     workers: Workers
+    landmarks: NDArray[np.int64] | None = None  # Nyström: the rows that F's columns stand for
 
     def apply(self, vectors: Floats) -> Floats:
         """Two passes over F, with sums over rows accumulated in float64."""
@@ -171,6 +188,29 @@ class FactorGeometry:
         a, b = self._factors(left), self._factors(right)
         return np.asarray(a @ b.T)
 
+    def image(self, rank: int, rng: np.random.Generator) -> Floats:
+        """Project F on `rank` of its own rows; among landmarks, that only takes their columns."""
+        dtype = self.search_dtype
+        columns: slice | NDArray[np.int64] = slice(None)
+        if self.width <= rank and self.mixing is None:
+            weights = np.eye(self.width)
+        elif self.landmarks is not None:
+            columns = choose_landmarks(self.width, rank, rng)
+            rows = self.landmarks[columns]
+            weights = inverse_root(self.block(rows, rows), dtype)
+        else:
+            rows = choose_landmarks(self.n, rank, rng)
+            weights = self._factors(rows).T @ inverse_root(self.block(rows, rows), dtype)
+        weights = weights.astype(dtype)
+        factors: Floats = np.empty((self.n, weights.shape[1]), dtype=dtype)
+
+        def one(tile: tuple[int, int]) -> None:
+            start, stop = tile
+            np.matmul(self.rows(start, stop, dtype)[:, columns], weights, out=factors[start:stop])
+
+        self.workers.run(one, tiles(self.n, FACTOR_ROWS))
+        return factors
+
     def _factors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         factors = np.asarray(self.take(rows, np.float64), dtype=np.float64)
         return factors if self.mixing is None else np.asarray(factors @ self.mixing)
@@ -188,6 +228,21 @@ def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> Fac
         mixing=None,
         diagonal=kernel_diagonal(features, kernel, workers),
         search_dtype=np.dtype(features.dtype),
+        workers=workers,
+    )
+
+
+def image_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
+    """The kernel whose factors are given as an array."""
+    return FactorGeometry(
+        name="image",
+        n=len(factors),
+        rows=lambda start, stop, dtype: factors[start:stop].astype(dtype, copy=False),
+        take=lambda rows, dtype: factors[rows].astype(dtype, copy=False),
+        width=factors.shape[1],
+        mixing=None,
+        diagonal=np.einsum("ij,ij->i", factors, factors, dtype=np.float64),
+        search_dtype=factors.dtype,
         workers=workers,
     )
 
@@ -232,6 +287,7 @@ def nystrom_geometry(
         diagonal=diagonal,
         search_dtype=dtype,
         workers=workers,
+        landmarks=landmarks,
     )
 
 

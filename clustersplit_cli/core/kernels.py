@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.features import Affine, Features, Floats, moments, unit_rows
+from clustersplit_cli.core.features import Affine, Features, Floats, Moments, moments, unit_rows
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -18,6 +18,9 @@ STANDARDIZATIONS = ("none", "zscore", "l2")
 
 # Above this squared length a float32 exponent is off by more than 1e-4.
 FLOAT32_SAFE_SQUARED_LENGTH = 1e3
+# Sums over all pairs of rows, of squares of this size, stay within float64's range.
+LARGEST_SUM, SMALLEST_VARIANCE = 1e300, 1e-290
+ROUNDING = 1e-12
 MEDIAN_SAMPLE = 1000
 DEGENERACY_SAMPLE = 500
 
@@ -116,22 +119,14 @@ def prepare(
     Raises
     ------
     InputError
-        When all features are constant, or so large that their squares overflow.
+        When all features are constant, or their squares or the kernel leave the range of float64.
     """
     if name == "cosine":
         features = features.then(unit_rows)
     found = moments(features, workers)
+    n, d = features.shape
     total_variance = found.total_variance
-    if not np.isfinite(total_variance):
-        raise InputError(
-            f"features are too large to square: the largest absolute value is {found.largest:.3g}",
-            hint="use --standardize zscore, or rescale the features",
-        )
-    if total_variance <= 0:
-        raise InputError(
-            "all features are constant, so every split has an MMD of zero",
-            hint="choose other columns with --columns",
-        )
+    _refuse_unusable(found, n)
     varying = found.deviation[found.deviation > 0]
     spread_ratio = float(varying.max() / varying.min())
     if name in ("linear", "cosine"):
@@ -141,16 +136,43 @@ def prepare(
     else:
         width = resolve_gamma(gamma, features, total_variance, rng)
         if name == "rbf":
+            if not width * total_variance * n < LARGEST_SUM:
+                raise UsageError(
+                    f"--gamma {width:g} is too large for features of total variance {total_variance:.3g}",
+                    hint="try --gamma scale",
+                )
             kernel = Kernel(name, gamma=width)
-            features = features.then(Affine(found.mean, float(np.sqrt(2 * width))))
-            reach = 8 * width * total_variance
-            in_range = reach < FLOAT32_SAFE_SQUARED_LENGTH
+            features = features.then(Affine(found.mean, float(2 * np.sqrt(width / 2))))
+            in_range = 8 * width * total_variance < FLOAT32_SAFE_SQUARED_LENGTH
         else:
             kernel = Kernel(name, gamma=width, degree=degree)
-            reach = (1 + width * found.largest**2 * features.shape[1]) ** degree
-            in_range = reach < 1e30
+            with np.errstate(over="ignore"):
+                reach = float((1 + width * np.square(found.largest) * d) ** np.float64(degree))
+            if not reach < LARGEST_SUM / n**2:
+                raise InputError(
+                    f"the polynomial kernel of degree {degree} overflows on features of up to "
+                    f"{found.largest:.3g}",
+                    hint="use a smaller --degree or --gamma, or --standardize zscore",
+                )
+            in_range = reach < 1e30 and 1e-15 < found.largest < 1e15 and 1e-30 < width < 1e30
+    in_range &= all(step.suits_float32 for step in features.steps if isinstance(step, Affine))
     precision = np.float32 if features.raw.dtype.itemsize <= 4 and in_range else np.float64
     return Prepared(kernel, Features(features.raw, features.steps, precision), spread_ratio)
+
+
+def _refuse_unusable(found: Moments, n: int) -> None:
+    """Refuse features that do not vary, or whose squares leave the range of float64."""
+    if not found.deviation.any():
+        raise InputError(
+            "all features are constant, so every split has an MMD of zero",
+            hint="choose other columns with --columns",
+        )
+    if not SMALLEST_VARIANCE < found.total_variance < LARGEST_SUM / n**2:
+        size = "small" if found.total_variance < 1 else "large"
+        raise InputError(
+            f"features are too {size} to square: the largest absolute value is {found.largest:.3g}",
+            hint="use --standardize zscore, or rescale the features",
+        )
 
 
 def parse_gamma(text: str) -> str | float:
@@ -196,9 +218,10 @@ def sampled_squared_distances(features: Features, size: int, rng: np.random.Gene
     sample = features.take(rows, dtype=np.float64)
     sample -= sample.mean(axis=0)
     half = half_squares(sample)
-    upper = np.triu_indices(len(rows), k=1)
-    squared = 2 * (half[:, None] + half[None, :] - sample @ sample.T)
-    return np.asarray(np.maximum(squared[upper], 0), dtype=np.float64)
+    lengths = half[:, None] + half[None, :]
+    squared = 2 * (lengths - sample @ sample.T)
+    squared[squared < ROUNDING * lengths] = 0.0  # equal rows
+    return np.asarray(squared[np.triu_indices(len(rows), k=1)], dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Batched Lloyd descent: many starts at once, one multiplication by K per round."""
+"""Batched descent: many splits at once, one multiplication by K per step, Psi never rises."""
 
 from __future__ import annotations
 
@@ -9,30 +9,76 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
-from clustersplit_cli.core.problem import Members, Problem, discrepancy
+from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy
 
-FLOAT32_PROGRESS = 1e-7
-"""In float32 a smaller gain, relative to the scatter explained so far, is taken for noise."""
+SMALLEST_RELEASE = 0.1
+SHORTEST_LEAP = 1e-3
+"""Share of the rows that must change sides in a leap; single swaps do the rest more cheaply."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Where a batch of r starts ended.
+    """Where a batch of r splits ended.
 
     Attributes
     ----------
     members : (n, r) final splits.
     psi : (r,) their objectives.
-    iterations : (r,) assignment steps taken.
-    converged : (r,) whether the last step changed nothing.
-    history : for every start, its splits from the initial one on, packed by `np.packbits`.
+    witness : (n, r), K z of the final splits.
+    iterations : (r,) steps taken.
+    converged : (r,) whether the last step changed nothing, rather than the steps running out.
+    visited : for every start, the splits it went through after the initial one, packed by `np.packbits`.
     """
 
     members: Members
     psi: NDArray[np.float64]
+    witness: NDArray[np.floating]
     iterations: NDArray[np.int64]
     converged: NDArray[np.bool_]
-    history: tuple[tuple[NDArray[np.uint8], ...], ...]
+    visited: tuple[tuple[NDArray[np.uint8], ...], ...]
+
+
+class _Batch:
+    """The state of a batch under way; a step is taken only by the splits whose Psi it lowers."""
+
+    def __init__(self, problem: Problem, starts: Members, dtype: DTypeLike) -> None:
+        self.problem, self.dtype = problem, np.dtype(dtype)
+        self.members = starts.copy()
+        state = discrepancy(problem, starts, dtype)
+        self.psi, self.witness, self.difference = state.psi.copy(), state.witness, state.difference
+        self.visited: list[list[NDArray[np.uint8]]] = [[] for _ in range(starts.shape[1])]
+        # Smaller gains, relative to the scatter explained so far, are rounding.
+        self.noise = 1e-7 if self.dtype == np.float32 else 1e-13
+
+    def take(self, runs: NDArray[np.int64], proposal: Members) -> NDArray[np.bool_]:
+        """Move the given runs to their proposals where that lowers Psi; say which moved.
+
+        Refusing a change that does not lower Psi (a tie, or rounding) keeps the trace monotone and the
+        descent finite.
+        """
+        n_val = proposal.sum(axis=0)
+        sound = (n_val > 0) & (n_val < self.problem.n) & (proposal != self.members[:, runs]).any(axis=0)
+        moved = np.zeros(len(runs), dtype=bool)
+        if not sound.any():
+            return moved
+        state: Discrepancy = discrepancy(self.problem, proposal[:, sound], self.dtype)
+        before = self.psi[runs[sound]]
+        lower = before - state.psi > self.noise * np.maximum(self.problem.ssq_total - before, 0.0)
+        moved[np.flatnonzero(sound)[lower]] = True
+        to = runs[moved]
+        self.members[:, to] = proposal[:, moved]
+        self.psi[to] = state.psi[lower]
+        self.witness[:, to] = state.witness[:, lower]
+        self.difference[:, to] = state.difference[:, lower]
+        for run in to:
+            self.visited[run].append(np.packbits(self.members[:, run]))
+        return moved
+
+    def result(self, converged: NDArray[np.bool_]) -> Descent:
+        """Close the batch."""
+        steps = np.array([len(splits) for splits in self.visited], dtype=np.int64)
+        visited = tuple(tuple(splits) for splits in self.visited)
+        return Descent(self.members, self.psi, self.witness, steps, converged, visited)
 
 
 def descend(
@@ -42,51 +88,50 @@ def descend(
     *,
     max_iter: int,
     dtype: DTypeLike,
-    on_iteration: Callable[[int, int], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> Descent:
-    """Alternate centroids and assignment from every start until nothing changes.
-
-    A step is taken only if it lowers Psi; in exact arithmetic a step that changes the split without lowering
-    Psi is a tie, and refusing it makes the trace monotone and the loop finite.
+    """Alternate centroids and assignment, as k-means does, from every start until nothing changes.
 
     Parameters
     ----------
     starts : (n, r), each meeting the constraints.
-    on_iteration : called with the starts finished so far and their number.
+    on_step : called with the starts finished so far and their number.
     """
-    n_starts = starts.shape[1]
-    members = starts.copy()
-    state = discrepancy(problem, members, dtype)
-    psi = state.psi.copy()
-    difference = state.difference
-    iterations = np.zeros(n_starts, dtype=np.int64)
-    converged = np.zeros(n_starts, dtype=bool)
-    history: list[list[NDArray[np.uint8]]] = [[np.packbits(members[:, run])] for run in range(n_starts)]
-    active = np.arange(n_starts)
-    noise = FLOAT32_PROGRESS if np.dtype(dtype) == np.float32 else 1e-13
+    batch = _Batch(problem, starts, dtype)
+    active = np.arange(starts.shape[1])
     for _ in range(max_iter):
-        proposal, _, _ = cheaper_orientation(difference, assigner)
-        same = (proposal == members[:, active]).all(axis=0)
-        n_val = proposal.sum(axis=0)
-        empty = (n_val == 0) | (n_val == problem.n)
-        moving = ~(same | empty)
-        converged[active[~moving]] = True
-        active, proposal = active[moving], proposal[:, moving]
+        proposal, _ = cheaper_orientation(batch.difference[:, active], assigner)
+        active = active[batch.take(active, proposal)]
+        if on_step is not None:
+            on_step(starts.shape[1] - len(active), starts.shape[1])
         if len(active) == 0:
             break
-        state = discrepancy(problem, proposal, dtype)
-        gain = psi[active] - state.psi
-        lower = gain > noise * np.maximum(problem.ssq_total - psi[active], 0)
-        converged[active[~lower]] = True
-        active = active[lower]
-        members[:, active] = proposal[:, lower]
-        psi[active] = state.psi[lower]
-        difference = state.difference[:, lower]
-        iterations[active] += 1
-        for run in active:
-            history[run].append(np.packbits(members[:, run]))
-        if on_iteration is not None:
-            on_iteration(n_starts - len(active), n_starts)
+    converged = np.ones(starts.shape[1], dtype=bool)
+    converged[active] = False
+    return batch.result(converged)
+
+
+def leap(
+    problem: Problem, starts: Members, assigner: Assigner, *, max_iter: int, dtype: DTypeLike
+) -> Descent:
+    """Descend with each row's pull on its own centroid taken off, as far as that lowers Psi.
+
+    A row is close to the centroid it is part of, all the more in a narrow kernel, where Lloyd stops at
+    once. Judging rows by the others alone is what single swaps do; doing it for all rows at a time can
+    overshoot, so a run whose step would not lower Psi halves the share it takes off.
+    """
+    batch = _Batch(problem, starts, dtype)
+    release = np.ones(starts.shape[1])
+    active = np.arange(starts.shape[1])
+    own = problem.geometry.diagonal[:, None]
+    for _ in range(max_iter):
+        n_val = batch.members[:, active].sum(axis=0)
+        weights = np.where(batch.members[:, active], 1.0 / n_val, -1.0 / (problem.n - n_val))
+        proposal = assigner.choose(batch.difference[:, active] + 2.0 * release[active] * own * weights)
+        far = (proposal != batch.members[:, active]).sum(axis=0) > SHORTEST_LEAP * problem.n
+        active, proposal = active[far], proposal[:, far]
+        release[active[~batch.take(active, proposal)]] /= 2.0
+        active = active[release[active] >= SMALLEST_RELEASE]
         if len(active) == 0:
             break
-    return Descent(members, psi, iterations, converged, tuple(tuple(steps) for steps in history))
+    return batch.result(np.ones(starts.shape[1], dtype=bool))

@@ -91,49 +91,47 @@ class Polished:
     changes: int
 
 
-def polish(problem: Problem, members: Members, *, nonnegative: bool, max_rounds: int = 20) -> Polished:
+def polish(
+    problem: Problem, members: Members, witness: NDArray[np.floating], *, nonnegative: bool
+) -> Polished:
     """Exchange rows until no exchange among the candidates lowers Psi.
 
     Parameters
     ----------
     members : (n,)
+    witness : (n,), K z of that split; in float32 it is good enough to find exchanges, not to rule them out.
     nonnegative : whether no kernel value is negative, which leaves fewer candidates.
-    max_rounds : how often the candidates are chosen anew after exchanges.
     """
-    members = members.copy()
-    changes = 0
     least = RELATIVE_GAIN * problem.ssq_total
-    for _ in range(max_rounds):
-        sides = _look(problem, members)
-        rows = _candidates(problem, sides, nonnegative, least)
-        if len(rows) == 0:
-            break
-        near = _Sides(
-            sides.codes[rows],
-            sides.in_val[rows],
-            sides.to_val[rows],
-            sides.to_train[rows],
-            sides.diagonal[rows],
-            sides.n_val,
-            sides.n_train,
-            sides.inside_val,
-            sides.inside_train,
-            sides.counts,
-        )
-        made = _exchange(near, problem.geometry.block(rows, rows), problem.constraints, least)
-        if made == 0:
-            break
-        changes += made
-        members[rows] = near.in_val
-    return Polished(members, changes)
+    sides = _look(problem, members, witness)
+    rows = _candidates(problem, sides, nonnegative, least)
+    if len(rows) == 0:
+        return Polished(members, 0)
+    near = _Sides(
+        sides.codes[rows],
+        sides.in_val[rows],
+        sides.to_val[rows],
+        sides.to_train[rows],
+        sides.diagonal[rows],
+        sides.n_val,
+        sides.n_train,
+        sides.inside_val,
+        sides.inside_train,
+        sides.counts,
+    )
+    changes = _exchange(near, problem.geometry.block(rows, rows), problem.constraints, least)
+    polished = members.copy()
+    polished[rows] = near.in_val
+    return Polished(polished, changes)
 
 
-def _look(problem: Problem, members: Members) -> _Sides:
-    """Describe the split from all rows, in float64."""
-    val = members.astype(np.float64)
-    to_val = np.asarray(problem.geometry.apply(val[:, None])[:, 0], dtype=np.float64)
-    to_train = problem.row_sums - to_val
+def _look(problem: Problem, members: Members, witness: NDArray[np.floating]) -> _Sides:
+    """Describe the split from all rows: K 1_V follows from K z and K 1."""
     n_val = int(members.sum())
+    n_train = problem.n - n_val
+    total = problem.row_sums
+    to_val = (witness.astype(np.float64) + total / n_train) / (1.0 / n_val + 1.0 / n_train)
+    to_train = total - to_val
     return _Sides(
         problem.constraints.cells.codes,
         members,
@@ -141,9 +139,9 @@ def _look(problem: Problem, members: Members) -> _Sides:
         to_train,
         problem.geometry.diagonal,
         n_val,
-        problem.n - n_val,
-        float(val @ to_val),
-        float((1.0 - val) @ to_train),
+        n_train,
+        float(to_val[members].sum()),
+        float(to_train[~members].sum()),
         problem.constraints.counts(members),
     )
 

@@ -58,7 +58,8 @@ def split_weights(members: Members, dtype: DTypeLike = np.float64) -> Floats:
     """
     n_val = members.sum(axis=0)
     n_train = len(members) - n_val
-    weights: Floats = np.where(members, 1.0 / n_val, -1.0 / n_train).astype(dtype, copy=False)
+    kind = np.dtype(dtype).type
+    weights: Floats = np.where(members, (1.0 / n_val).astype(kind), (-1.0 / n_train).astype(kind))
     return weights
 
 

@@ -1,31 +1,69 @@
-"""From many starts to one split: batched descent, then polish and exact descent in turn."""
+"""From many starts to one split.
+
+Passes over a large kernel are what a search costs. So it explores a low-rank image of the kernel, where a
+pass is almost free, and settles only the best candidates on the kernel itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from clustersplit_cli.core.assignment import Assigner, Selection
-from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.lloyd import Descent, descend
-from clustersplit_cli.core.polish import polish
+from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
+from clustersplit_cli.core.explore import explore, perturb
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import image_geometry
+from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem, objectives
+from clustersplit_cli.core.settle import settle
+from clustersplit_cli.core.starts import perturbed_splits, random_splits, spectral_splits
+from clustersplit_cli.core.trail import Trail, best_distinct
+from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
-FINISH_ALL_ROWS = 2048
-FINISH_BEST = 3
-MAX_FINISHING_ROUNDS = 50
-EVALUATION_COLUMNS = 32
+IMAGE_RANK = 512
+SMALL = 2048
+"""Up to this many rows a pass over the kernel itself costs next to nothing."""
+ROUGH_ROUNDS = 4
+FINAL_ROUNDS = 50
+EVALUATION_COLUMNS = 48
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search beyond the starts.
+
+    Attributes
+    ----------
+    batch : perturbed splits per round.
+    patience : rounds without a worthwhile gain before giving up.
+    max_rounds : rounds of perturbation at most.
+    candidates : splits settled on the kernel itself.
+    exact_rounds : rounds of perturbation on the kernel itself, after settling.
+    """
+
+    batch: int
+    patience: int
+    max_rounds: int
+    candidates: int
+    exact_rounds: int
+
+
+EFFORTS = {
+    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=2, exact_rounds=0),
+    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=6, exact_rounds=0),
+    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=6, exact_rounds=8),
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """The objective after one step of a run."""
+    """The objective after one step of the winning run."""
 
-    phase: str  # start | lloyd | polish
+    phase: str  # start | explore | perturb | lloyd | leap | polish | enumerate
     iteration: int
     psi: float
 
@@ -43,142 +81,140 @@ class Run:
 
 @dataclass(frozen=True)
 class Solution:
-    """The best split found, how its run got there, and where the other starts ended.
-
-    `steps` ends before the returned split's own objective, which is evaluated by the caller.
-    """
+    """The best split found, the steps of its run, where all starts ended, and which of them won."""
 
     members: Members
     steps: tuple[Step, ...]
     runs: tuple[Run, ...]
     winner: int
-
-
-@dataclass(frozen=True)
-class _Path:
-    """One run so far: its split, and the packed splits it went through, by phase."""
-
-    members: Members
-    psi: float
-    visited: tuple[tuple[str, NDArray[np.uint8]], ...]
     converged: bool
-
-
-def random_splits(constraints: Constraints, streams: Sequence[np.random.Generator]) -> Members:
-    """Draw one split per stream, uniform among those that meet every cell's target.
-
-    Returns
-    -------
-    (n, r)
-    """
-    counts = constraints.target.copy()
-    # With tolerances a side may be empty at the targets although the bounds allow it a row.
-    if counts.sum() == 0:
-        counts[int(np.argmax(constraints.upper))] += 1
-    elif counts.sum() == constraints.n:
-        counts[int(np.argmax(counts - constraints.lower))] -= 1
-    exact = replace(constraints, lower=counts, upper=counts)
-    keys = np.stack([stream.random(constraints.n) for stream in streams], axis=1)
-    return Selection(exact).choose(keys)
 
 
 def search(
     problem: Problem,
-    streams: Sequence[np.random.Generator],
     assigner: Assigner,
+    workers: Workers,
     *,
+    restarts: int,
     max_iter: int,
+    effort: Effort,
     nonnegative: bool,
+    rng: np.random.Generator,
     canonical: Callable[[Members], Members] = lambda members: members,
     progress: Progress = silent,
 ) -> Solution:
-    """Descend from one random split per stream, finish the best, and return the best of those.
+    """Find the split with the smallest Psi that the effort affords.
 
     Parameters
     ----------
+    restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
+    nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
     """
-    starts = random_splits(problem.constraints, streams)
-    descent = descend(
-        problem,
-        starts,
+    image_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
+    factors = problem.geometry.image(IMAGE_RANK, image_rng)
+    is_small = problem.n <= SMALL
+    field = problem if is_small else Problem(image_geometry(factors, workers), problem.constraints)
+    names, starts = _starts(problem, factors, restarts, start_rng)
+    ends = explore(field, starts, assigner, max_iter=max_iter, every_step=is_small, progress=progress)
+    found = perturb(
+        field,
+        list(ends),
+        factors,
         assigner,
+        batch=effort.batch,
+        patience=effort.patience,
+        max_rounds=effort.max_rounds,
         max_iter=max_iter,
-        dtype=problem.geometry.search_dtype,
-        on_iteration=lambda done, total: progress("restarts", done, total),
+        rng=noise_rng,
+        progress=progress,
     )
-    paths = [_path(descent, run) for run in range(starts.shape[1])]
-    # Finishing repeats exact passes over K, so on large data only the best distinct runs get it.
-    ranked = np.argsort(descent.psi, kind="stable")
-    chosen = ranked if problem.n <= FINISH_ALL_ROWS else _distinct(descent, ranked)[:FINISH_BEST]
-    for done, run in enumerate(chosen):
-        progress("polish", done, len(chosen))
-        paths[run] = _finish(problem, paths[run], assigner, max_iter=max_iter, nonnegative=nonnegative)
-    progress("polish", len(chosen), len(chosen))
-    finals = np.stack([path.members for path in paths], axis=1)
-    psi = objectives(problem, finals)
-    n_val = finals.sum(axis=0)
-    mmd = np.sqrt(np.maximum(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val)))
-    winner = int(chosen[int(np.argmin(psi[chosen]))])
+
+    def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
+        return settle(
+            problem,
+            trails,
+            assigner,
+            max_iter=max_iter,
+            max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
+            dtype=np.float64 if exactly else problem.geometry.search_dtype,
+            leaping=not exactly,
+            nonnegative=nonnegative,
+        )
+
+    progress("polish", 0, 2)
+    # On small problems every start gets polished: that costs little and finds most global optima.
+    chosen = best_distinct(found, len(found) if is_small else effort.candidates)
+    settled = bring_to_rest(chosen, exactly=False)
+    progress("polish", 1, 2)
+    best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
+    for done in range(effort.exact_rounds):
+        progress("stir", done, effort.exact_rounds)
+        noisy = perturbed_splits(problem.constraints, best.witness, factors, effort.batch, exact_rng)
+        end = descend(problem, noisy, assigner, max_iter=max_iter, dtype=problem.geometry.search_dtype)
+        rivals = [
+            replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
+            for run in range(effort.batch)
+        ]
+        rivals = bring_to_rest(best_distinct(rivals, effort.candidates), exactly=False)
+        rival = bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
+        if rival.psi < best.psi:
+            rested = replace(rival, passed=best.passed)
+            best = rested.through("perturb", [np.packbits(rival.members)])
+    if count_splits(problem.constraints) <= MOST_SPLITS:
+        members, psi = best_of_all(problem)
+        if psi < best.psi - 1e-12 * problem.ssq_total:
+            best = replace(best, members=members, psi=psi).through("enumerate", [np.packbits(members)])
+    last = {trail.start: trail for trail in ends} | {
+        trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
+    }
+    last[best.start] = best
     return Solution(
-        members=canonical(paths[winner].members),
-        steps=_replay(problem, paths[winner]),
-        runs=tuple(
-            Run(
-                f"random-{index}", len(path.visited) - 1, float(psi[index]), float(mmd[index]), path.converged
-            )
-            for index, path in enumerate(paths)
-        ),
-        winner=winner,
+        members=canonical(best.members),
+        steps=_replay(problem, best),
+        runs=_runs(problem, names, [last[start] for start in range(len(names))]),
+        winner=best.start,
+        converged=best.converged,
     )
 
 
-def _path(descent: Descent, run: int) -> _Path:
-    visited = descent.history[run]
-    phases = ["start"] + ["lloyd"] * (len(visited) - 1)
-    return _Path(
-        descent.members[:, run],
-        float(descent.psi[run]),
-        tuple(zip(phases, visited, strict=True)),
-        bool(descent.converged[run]),
+def _starts(
+    problem: Problem, factors: Floats, restarts: int, rng: np.random.Generator
+) -> tuple[list[str], Members]:
+    """Name and make the starts: along leading directions, both ways, and random ones."""
+    spectral = spectral_splits(problem.constraints, factors, restarts - restarts // 5)
+    n_random = restarts - spectral.shape[1]
+    names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(spectral.shape[1])]
+    names += [f"random-{run}" for run in range(n_random)]
+    if n_random == 0:
+        return names, spectral
+    random = random_splits(problem.constraints, rng.spawn(n_random))
+    return names, np.concatenate([spectral, random], axis=1)
+
+
+def _runs(problem: Problem, names: list[str], trails: list[Trail]) -> tuple[Run, ...]:
+    """Measure where the starts ended, on the kernel itself and in float64."""
+    members = np.stack([trail.members for trail in trails], axis=1)
+    psi = objectives(problem, members)
+    n_val = members.sum(axis=0)
+    mmd = np.sqrt(np.maximum(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val)))
+    return tuple(
+        Run(name, trail.iterations, float(psi[run]), float(mmd[run]), trail.converged)
+        for run, (name, trail) in enumerate(zip(names, trails, strict=True))
     )
 
 
-def _distinct(descent: Descent, ranked: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keep the first of every group of runs that ended in the same split."""
-    seen: set[bytes] = set()
-    kept: list[int] = []
-    for run in ranked.tolist():
-        key = descent.history[run][-1].tobytes()
-        if key not in seen:
-            seen.add(key)
-            kept.append(run)
-    return np.array(kept, dtype=np.int64)
+def _replay(problem: Problem, trail: Trail) -> tuple[Step, ...]:
+    """Measure every split a run passed, in float64, keeping the steps that led down to the end.
 
-
-def _finish(problem: Problem, path: _Path, assigner: Assigner, *, max_iter: int, nonnegative: bool) -> _Path:
-    """Alternate exact descent and polish until neither improves; ends on a fixed point of the descent."""
-    members, visited, psi = path.members, list(path.visited), path.psi
-    converged = False
-    for _ in range(MAX_FINISHING_ROUNDS):
-        descent = descend(problem, members[:, None], assigner, max_iter=max_iter, dtype=np.float64)
-        members, psi, converged = descent.members[:, 0], float(descent.psi[0]), bool(descent.converged[0])
-        visited.extend(("lloyd", packed) for packed in descent.history[0][1:])
-        polished = polish(problem, members, nonnegative=nonnegative)
-        if not converged or polished.changes == 0:
-            break
-        members = polished.members
-        visited.append(("polish", np.packbits(members)))
-    return _Path(members, psi, tuple(visited), converged and path.converged)
-
-
-def _replay(problem: Problem, path: _Path) -> tuple[Step, ...]:
-    """Evaluate every split a run went through, in float64, many per pass."""
-    splits = [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in path.visited]
+    A step taken on the image lowers Psi there; on the kernel itself it may be a detour.
+    """
+    splits = [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in trail.passed]
     psi: list[float] = []
     for first in range(0, len(splits), EVALUATION_COLUMNS):
         psi.extend(objectives(problem, np.stack(splits[first : first + EVALUATION_COLUMNS], axis=1)).tolist())
-    return tuple(
-        Step(phase, iteration, value)
-        for iteration, ((phase, _), value) in enumerate(zip(path.visited, psi, strict=True))
-    )
+    kept: list[tuple[str, float]] = []
+    for (phase, _), value in zip(reversed(trail.passed), reversed(psi), strict=True):
+        if not kept or value >= kept[-1][1]:
+            kept.append((phase, value))
+    return tuple(Step(phase, number, value) for number, (phase, value) in enumerate(reversed(kept)))

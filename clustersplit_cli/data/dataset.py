@@ -42,11 +42,12 @@ class Dataset:
     ----------
     features : (n, d) float16, float32 or float64, C-contiguous, all finite.
     feature_names : the d column names (`embedding[0]`, ... for a list column, `0`, ... for a plain array).
-    feature_columns : the source columns they came from, as the report lists them (`["embedding"]`, or all names).
-    categories : the columns used to form cells, by the word the user called them (`label`, `domain`, or a name).
+    feature_columns : the source columns they came from, as the report lists them.
+    categories : the columns that form cells, by the word the user called them (`label`, `domain`, a name).
     rows : (n,) int64, ascending; position of each row in the input, before exclusions and dropped rows.
     n_rows : number of rows in the input.
     n_excluded, n_dropped : rows left out by request, and rows dropped because they were not finite.
+    dropped : (n_dropped,) int64, the positions of the latter.
     ids : the id column for *all* `n_rows` rows (a pyarrow Array), or None.
     id_name : its name.
     files : every file read.
@@ -64,7 +65,8 @@ class Dataset:
     ids: Any = None
     id_name: str | None = None
     files: tuple[InputFile, ...] = ()
-    notes: tuple[tuple[str, str], ...] = field(default=())
+    notes: tuple[tuple[str, str], ...] = ()
+    dropped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,9 @@ class Workload:
 
     def peak(self, kernel_bytes: int) -> int:
         """Peak bytes with a kernel of that size: reading, or the kernel and the search's own arrays."""
-        columns = max(self.restarts, 32)
-        search = self.n * columns * 32 + 2 * min(self.n, 3000) ** 2 * 8
+        columns = max(self.restarts, 48)
+        image = self.n * min(self.n, 512) * self.kernel_itemsize
+        search = image + self.n * columns * 32 + 2 * min(self.n, 3000) ** 2 * 8
         tiles = self.threads * (64 << 20)
         return max(int(READING_FACTOR * self.features), self.features + kernel_bytes + search) + tiles
 

@@ -90,6 +90,15 @@ class TracePoint:
 
 
 @dataclass(frozen=True)
+class Search:
+    """How long the search was, which start won, and by how much each phase of its run lowered Psi."""
+
+    effort: str
+    winner: str
+    gained: dict[str, float]
+
+
+@dataclass(frozen=True)
 class RestartSummary:
     """Where one start ended."""
 
@@ -203,6 +212,7 @@ class Report:
     mmd: MMDSummary
     objective: Objective
     trace: tuple[TracePoint, ...]
+    search: Search
     restarts: tuple[RestartSummary, ...]
     constraints: ConstraintsSummary
     certificate: Certificate | None

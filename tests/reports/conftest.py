@@ -22,6 +22,7 @@ from clustersplit_cli.reports.summary import (
     RandomBaseline,
     Report,
     RestartSummary,
+    Search,
     Sizes,
     SubsampleMMD,
     Timing,
@@ -56,6 +57,7 @@ def report() -> Report:
             TracePoint("lloyd", 2, 815.5),
             TracePoint("polish", 3, 812.3456789),
         ),
+        search=Search("normal", "random", {"lloyd": 204.0, "polish": 3.1543211}),
         restarts=(
             RestartSummary("random", 2, 815.5, 0.48, True),
             RestartSummary("random", 7, 830.1, 0.45, True),

@@ -1,0 +1,104 @@
+"""The first half of the search: descend from all starts, then perturb the best and descend again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.lloyd import descend
+from clustersplit_cli.core.problem import Members, Problem
+from clustersplit_cli.core.starts import perturbed_splits
+from clustersplit_cli.core.trail import Trail, best_distinct
+from clustersplit_cli.progress import Progress, silent
+
+WORTHWHILE = 2e-5
+"""A round that explains less than this share of scatter more has brought nothing."""
+
+
+def explore(
+    field: Problem,
+    starts: Members,
+    assigner: Assigner,
+    *,
+    max_iter: int,
+    every_step: bool,
+    progress: Progress = silent,
+) -> list[Trail]:
+    """Descend from every start, all as one batch.
+
+    Parameters
+    ----------
+    field : the problem to descend in, on a low-rank image of the kernel or on the kernel itself.
+    starts : (n, r)
+    every_step : whether the steps in between are worth keeping; on an image they need not lower Psi.
+    """
+    end = descend(
+        field,
+        starts,
+        assigner,
+        max_iter=max_iter,
+        dtype=field.geometry.search_dtype,
+        on_step=lambda done, total: progress("starts", done, total),
+    )
+    trails = []
+    for run in range(starts.shape[1]):
+        start = ("start", np.packbits(starts[:, run]))
+        witness, converged = end.witness[:, run], bool(end.converged[run])
+        trail = Trail(run, end.members[:, run], float(end.psi[run]), witness, (start,), converged)
+        visited = end.visited[run] if every_step else end.visited[run][-1:]
+        trails.append(trail.through("lloyd" if every_step else "explore", visited))
+    return trails
+
+
+def perturb(
+    field: Problem,
+    trails: list[Trail],
+    factors: Floats,
+    assigner: Assigner,
+    *,
+    batch: int,
+    patience: int,
+    max_rounds: int,
+    max_iter: int,
+    rng: np.random.Generator,
+    progress: Progress = silent,
+) -> list[Trail]:
+    """Perturb the best split and the runner-up, descend, and repeat until several rounds bring nothing.
+
+    Returns
+    -------
+    The trails given and those found, in no order.
+    """
+    stale = 0
+    for done in range(max_rounds):
+        if stale == patience:
+            break
+        progress("perturb", done, max_rounds)
+        parents = best_distinct(trails, 2)
+        shares = [batch] if len(parents) == 1 else [batch - batch // 3, batch // 3]
+        starts = np.concatenate(
+            [
+                perturbed_splits(field.constraints, parent.witness, factors, share, rng)
+                for parent, share in zip(parents, shares, strict=True)
+            ],
+            axis=1,
+        )
+        origin = [parent for parent, share in zip(parents, shares, strict=True) for _ in range(share)]
+        end = descend(field, starts, assigner, max_iter=max_iter, dtype=field.geometry.search_dtype)
+        best = parents[0].psi
+        for run, parent in enumerate(origin):
+            if end.psi[run] < parent.psi:
+                found = replace(
+                    parent,
+                    members=end.members[:, run],
+                    psi=float(end.psi[run]),
+                    witness=end.witness[:, run],
+                    converged=bool(end.converged[run]),
+                )
+                trails.append(found.through("perturb", [np.packbits(found.members)]))
+        gain = best - float(end.psi.min())
+        stale = 0 if gain > WORTHWHILE * (field.ssq_total - best) else stale + 1
+    return trails

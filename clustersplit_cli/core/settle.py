@@ -1,0 +1,80 @@
+"""The second half of the search: bring splits to rest on the kernel itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.lloyd import Descent, descend, leap
+from clustersplit_cli.core.polish import polish
+from clustersplit_cli.core.problem import Members, Problem
+from clustersplit_cli.core.trail import Trail
+
+
+def settle(
+    problem: Problem,
+    trails: Sequence[Trail],
+    assigner: Assigner,
+    *,
+    max_iter: int,
+    max_rounds: int,
+    dtype: DTypeLike,
+    leaping: bool,
+    nonnegative: bool,
+) -> list[Trail]:
+    """Descend, leap and polish in turn, all trails as one batch, until nothing lowers Psi any more.
+
+    The last thing is always a descent, so the result is a fixed point of the assignment step.
+    """
+    result = list(trails)
+    active = list(range(len(result)))
+    rested: dict[int, Trail] = {}
+    for done in range(max_rounds):
+        end = descend(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype)
+        _advance(result, active, "lloyd", end)
+        for run in active:
+            # What looked like a gain in rounded numbers may be none: then it stays where it rested.
+            if run in rested and result[run].psi >= rested[run].psi:
+                result[run] = rested[run]
+        active = [run for run in active if result[run] is not rested.get(run)]
+        if done == max_rounds - 1 or not active:
+            break
+        rested = {run: result[run] for run in active}
+        if leaping:
+            end = leap(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype)
+            moved = [column for column in range(len(active)) if end.visited[column]]
+            _advance(result, active, "leap", end, moved)
+        for run in active:
+            trail = result[run]
+            polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
+            if polished.changes:
+                result[run] = replace(trail, members=polished.members).through(
+                    "polish", [np.packbits(polished.members)]
+                )
+        active = [run for run in active if result[run] is not rested[run]]
+        if not active:
+            break
+    return result
+
+
+def _stack(trails: Sequence[Trail], runs: Sequence[int]) -> Members:
+    return np.stack([trails[run].members for run in runs], axis=1)
+
+
+def _advance(
+    trails: list[Trail], runs: Sequence[int], phase: str, end: Descent, columns: Sequence[int] | None = None
+) -> None:
+    """Move trails to where their columns of the batch ended."""
+    for column in range(len(runs)) if columns is None else columns:
+        moved = replace(
+            trails[runs[column]],
+            members=end.members[:, column],
+            psi=float(end.psi[column]),
+            witness=end.witness[:, column],
+            converged=bool(end.converged[column]),
+        )
+        trails[runs[column]] = moved.through(phase, end.visited[column])

@@ -1,0 +1,101 @@
+"""Where descents begin: random splits, splits along leading directions of the kernel, perturbed splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.problem import Members
+
+WEAKEST, STRONGEST = 0.1, 2.0
+"""Range of the noise in a perturbed split, in standard deviations of the witness."""
+
+
+def random_splits(constraints: Constraints, streams: Sequence[np.random.Generator]) -> Members:
+    """Draw one split per stream, uniform among those that meet every cell's target.
+
+    Returns
+    -------
+    (n, r)
+    """
+    keys = np.stack([stream.random(constraints.n) for stream in streams], axis=1)
+    return _at_targets(constraints).choose(keys)
+
+
+def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Members:
+    """Split along the leading eigenvectors of P K P, K = factors factors', both signs of each.
+
+    P removes every cell's mean, because a split that keeps each cell's share can only use what varies
+    within cells.
+
+    Parameters
+    ----------
+    factors : (n, p)
+
+    Returns
+    -------
+    (n, r) with r = count, or fewer if there are not so many directions.
+    """
+    import scipy.linalg
+
+    centred = factors.astype(np.float64) - cell_means(constraints, factors)[constraints.cells.codes]
+    values, vectors = scipy.linalg.eigh(centred.T @ centred)
+    keep = np.flatnonzero(values > 1e-9 * max(values[-1], 0.0))[::-1][: (count + 1) // 2]
+    directions = vectors[:, keep]
+    # An eigenvector's sign is arbitrary; fixing it makes the first of each pair the same everywhere.
+    signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(len(keep))])
+    scores = centred @ (directions * signs)
+    both = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
+    return _at_targets(constraints).choose(both)
+
+
+def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
+    """Mean of the rows of each cell, shape (cells, p)."""
+    ordered = rows[constraints.order].astype(np.float64)
+    return np.asarray(np.add.reduceat(ordered, constraints.offsets[:-1]) / constraints.cells.sizes[:, None])
+
+
+def _at_targets(constraints: Constraints) -> Selection:
+    """A selection that meets every cell's target exactly."""
+    counts = constraints.target.copy()
+    # With tolerances a side may be empty at the targets although the bounds allow it a row.
+    if counts.sum() == 0:
+        counts[int(np.argmax(constraints.upper))] += 1
+    elif counts.sum() == constraints.n:
+        counts[int(np.argmax(counts - constraints.lower))] -= 1
+    return Selection(replace(constraints, lower=counts, upper=counts))
+
+
+def perturbed_splits(
+    constraints: Constraints,
+    witness: NDArray[np.floating],
+    factors: Floats,
+    count: int,
+    rng: np.random.Generator,
+) -> Members:
+    """Choose rows by a split's witness plus noise, of a strength drawn for each.
+
+    Every other one is tilted along a random direction of the factors, which moves whole neighbourhoods;
+    the others get independent noise per row, which stirs rows near the thresholds.
+
+    Parameters
+    ----------
+    witness : (n,)
+    factors : (n, p)
+
+    Returns
+    -------
+    (n, count)
+    """
+    noise = rng.standard_normal((constraints.n, count), dtype=np.float32)
+    directions = rng.standard_normal((factors.shape[1], (count + 1) // 2), dtype=np.float32)
+    noise[:, ::2] = factors @ directions.astype(factors.dtype)
+    noise /= np.maximum(noise.std(axis=0), np.finfo(np.float32).tiny)
+    strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(STRONGEST), size=count)) * float(witness.std())
+    return _at_targets(constraints).choose(noise * strength - witness[:, None])

@@ -1,0 +1,55 @@
+"""A split under way: where it started, what it passed through, where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.problem import Members
+
+
+@dataclass(frozen=True)
+class Trail:
+    """One run of the search.
+
+    Attributes
+    ----------
+    start : number of the start it came from.
+    members : (n,), the split it has reached.
+    psi : its objective, on whatever kernel and in whatever precision it was last seen.
+    witness : (n,), K z there.
+    passed : the splits it went through, the first included, packed by `np.packbits`, with their phases.
+    converged : whether its last descent stopped by itself.
+    """
+
+    start: int
+    members: Members
+    psi: float
+    witness: NDArray[np.floating]
+    passed: tuple[tuple[str, NDArray[np.uint8]], ...]
+    converged: bool
+
+    @property
+    def iterations(self) -> int:
+        """Steps taken since the start."""
+        return len(self.passed) - 1
+
+    def through(self, phase: str, splits: Sequence[NDArray[np.uint8]]) -> Trail:
+        """Return the trail with further splits passed."""
+        return replace(self, passed=(*self.passed, *((phase, split) for split in splits)))
+
+
+def best_distinct(trails: Sequence[Trail], count: int) -> list[Trail]:
+    """The `count` best trails of which no two have almost the same split, best first."""
+    kept: list[Trail] = []
+    for trail in sorted(trails, key=lambda trail: trail.psi):
+        # Splits that differ in one row in a thousand end up in the same place once they are polished.
+        nearest = min((int((trail.members != other.members).sum()) for other in kept), default=None)
+        if nearest is None or 1000 * nearest > len(trail.members):
+            kept.append(trail)
+        if len(kept) == count:
+            break
+    return kept
