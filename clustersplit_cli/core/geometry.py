@@ -123,6 +123,8 @@ def dense_geometry(
     def one(job: tuple[tuple[int, int], tuple[int, int]]) -> None:
         (top, bottom), (left, right) = job
         values = kernel.tile(features.block(top, bottom), features.block(left, right))
+        if left == top:
+            values = (values + values.T) / 2  # a product with itself need not be symmetric to the last bit
         matrix[top:bottom, left:right] = values
         if left > top:
             matrix[left:right, top:bottom] = values.T
@@ -135,8 +137,10 @@ def dense_geometry(
 
 
 def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDArray[np.float64]:
-    """Kernel value of every row with itself."""
-    parts = workers.map(lambda tile: kernel.diagonal(features.block(*tile)), features.row_tiles())
+    """Kernel value of every row with itself, in float64."""
+    parts = workers.map(
+        lambda tile: kernel.diagonal(features.block(*tile, dtype=np.float64)), features.row_tiles()
+    )
     return np.concatenate(list(parts))
 
 

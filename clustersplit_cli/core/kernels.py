@@ -148,13 +148,14 @@ def prepare(
             kernel = Kernel(name, gamma=width, degree=degree)
             with np.errstate(over="ignore"):
                 reach = float((1 + width * np.square(found.largest) * d) ** np.float64(degree))
-            if not reach < LARGEST_SUM / n**2:
+            # Kernels of features of up to 32 bits are held in float32.
+            if not reach < (1e30 if features.raw.dtype.itemsize <= 4 else LARGEST_SUM / n**2):
                 raise InputError(
                     f"the polynomial kernel of degree {degree} overflows on features of up to "
                     f"{found.largest:.3g}",
                     hint="use a smaller --degree or --gamma, or --standardize zscore",
                 )
-            in_range = reach < 1e30 and 1e-15 < found.largest < 1e15 and 1e-30 < width < 1e30
+            in_range = 1e-15 < found.largest < 1e15 and 1e-30 < width < 1e30
     in_range &= all(step.suits_float32 for step in features.steps if isinstance(step, Affine))
     precision = np.float32 if features.raw.dtype.itemsize <= 4 and in_range else np.float64
     return Prepared(kernel, Features(features.raw, features.steps, precision), spread_ratio)

@@ -209,6 +209,8 @@ def test_a_polynomial_that_overflows_is_refused_with_a_cure(workers: Workers) ->
     with pytest.raises(InputError, match="polynomial kernel of degree 5000 overflows") as caught:
         prepare(Features(X), "polynomial", "scale", 5000, workers, rng)
     assert "smaller --degree" in str(caught.value.hint)
+    with pytest.raises(InputError, match="overflows"):  # in float32, where it would be held
+        prepare(Features((X * 1e10).astype(np.float32)), "polynomial", 1.0, 3, workers, rng)
     X[:, 2] = 1e160
     with pytest.raises(InputError, match="overflows"):
         prepare(Features(X), "polynomial", "scale", 3, workers, rng)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from clustersplit_cli.core import geometry as module
+from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.geometry import (
+    Geometry,
+    choose_landmarks,
+    dense_geometry,
+    inverse_root,
+    linear_geometry,
+    nystrom_geometry,
+)
+from clustersplit_cli.core.kernels import Prepared, prepare
+from clustersplit_cli.core.workers import Workers, pool
+
+HOLDINGS = ("dense", "linear", "cosine", "polynomial", "nystrom", "nystrom-polynomial")
+
+
+def build(holding: str, X: NDArray[Any], workers: Workers, q: int = 20) -> tuple[Geometry, Prepared]:
+    rng = np.random.default_rng(0)
+    name = {"dense": "rbf", "nystrom": "rbf", "nystrom-polynomial": "polynomial"}.get(holding, holding)
+    prepared = prepare(Features(X), name, "scale", 2, workers, rng)
+    if prepared.kernel.is_linear:
+        return linear_geometry(prepared.features, prepared.kernel, workers), prepared
+    if holding.startswith("nystrom"):
+        rows = choose_landmarks(len(X), q, rng)
+        return nystrom_geometry(prepared.features, prepared.kernel, rows, workers), prepared
+    return dense_geometry(prepared.features, prepared.kernel, workers), prepared
+
+
+def exact_kernel(prepared: Prepared, n: int) -> NDArray[np.float64]:
+    rows = prepared.features.block(0, n, np.float64)
+    return np.asarray(prepared.kernel.tile(rows, rows), dtype=np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("holding", HOLDINGS)
+def test_a_geometry_is_one_matrix_however_it_is_asked(
+    holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KERNEL_TILE", "COLUMN_TILE", "FACTOR_ROWS"):
+        monkeypatch.setattr(module, name, 17)  # several tiles, and a ragged last one
+    n = 60
+    X = np.random.default_rng(1).normal(size=(n, 5)).astype(dtype)
+    held, _ = build(holding, X, workers)
+    matrix = held.apply(np.eye(n))
+    close = 1e-12 if dtype is np.float64 else 3e-6
+    size = np.abs(matrix).max()
+    Z = np.random.default_rng(2).normal(size=(n, 3))
+    assert held.n == n
+    assert np.abs(matrix - matrix.T).max() <= close * size
+    assert np.abs(held.diagonal - np.diag(matrix)).max() <= close * size
+    assert np.abs(held.apply(Z) - matrix @ Z).max() <= close * size
+    left, right = np.array([3, 3, 59, 0]), np.array([7, 59])
+    assert np.abs(held.block(left, right) - matrix[np.ix_(left, right)]).max() <= close * size
+    coarse = held.apply(Z.astype(np.float32))
+    assert coarse.dtype == np.float32
+    assert np.abs(coarse - matrix @ Z).max() <= 2e-4 * size
+    assert np.linalg.eigvalsh(matrix).min() >= -10 * close * size
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("holding", ["dense", "linear", "cosine", "polynomial"])
+def test_exact_geometries_hold_the_kernel(
+    holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KERNEL_TILE", 17)
+    X = np.random.default_rng(3).normal(size=(50, 4)).astype(dtype)
+    held, prepared = build(holding, X, workers)
+    exact = exact_kernel(prepared, 50)
+    matrix = held.apply(np.eye(50))
+    assert np.abs(matrix - exact).max() <= (1e-14 if dtype is np.float64 else 1e-6) * np.abs(exact).max()
+    assert held.diagonal == pytest.approx(np.diag(matrix), rel=1e-14)
+    if held.name == "dense":
+        assert np.array_equal(matrix, matrix.T)
+
+
+@pytest.mark.parametrize("holding", ["nystrom", "nystrom-polynomial"])
+@pytest.mark.parametrize(("dtype", "error"), [(np.float32, 2e-5), (np.float64, 1e-8)])
+def test_nystrom_on_all_rows_is_the_kernel_itself(
+    holding: str, dtype: type, error: float, workers: Workers
+) -> None:
+    n = 120
+    X = np.random.default_rng(4).normal(size=(n, 3)).astype(dtype)  # polynomial: of rank 10, below 120
+    held, prepared = build(holding, X, workers, q=n)
+    exact = exact_kernel(prepared, n)
+    size = np.abs(exact).max()
+    assert np.abs(held.apply(np.eye(n)) - exact).max() <= error * size
+    assert np.abs(held.diagonal - np.diag(exact)).max() <= error * size
+    everything = np.arange(n)
+    assert np.abs(held.block(everything, everything) - exact).max() <= error * size
+
+
+def test_nystrom_never_exceeds_the_kernel(workers: Workers) -> None:
+    X = np.random.default_rng(5).normal(size=(80, 4))
+    held, prepared = build("nystrom", X, workers, q=15)
+    shortfall = exact_kernel(prepared, 80) - held.apply(np.eye(80))
+    assert np.linalg.eigvalsh(shortfall).min() >= -1e-10
+    assert np.abs(shortfall).max() > 0.01
+
+
+def test_landmarks_may_outnumber_the_rank_and_repeat_rows(workers: Workers) -> None:
+    X = np.repeat(np.random.default_rng(6).normal(size=(5, 3)), 20, axis=0)
+    held, prepared = build("nystrom", X, workers, q=60)
+    assert held.apply(np.eye(100)) == pytest.approx(exact_kernel(prepared, 100), abs=1e-10)
+
+
+def test_landmarks_are_distinct_sorted_and_at_most_all_rows() -> None:
+    rng = np.random.default_rng(7)
+    rows = choose_landmarks(100, 30, rng)
+    assert len(set(rows.tolist())) == 30 and (np.diff(rows) > 0).all()
+    assert choose_landmarks(10, 30, rng).tolist() == list(range(10))
+
+
+def test_the_inverse_root_inverts_what_rounding_did_not_make() -> None:
+    rng = np.random.default_rng(8)
+    F = rng.normal(size=(40, 6))
+    root = inverse_root(F @ F.T, np.dtype(np.float64))
+    assert root.shape == (40, 6)
+    assert root @ root.T == pytest.approx(np.linalg.pinv(F @ F.T, rcond=1e-12), abs=1e-10)
+
+
+def test_the_linear_kernel_never_forms_all_pairs(workers: Workers) -> None:
+    n = 60_000  # all pairs would take 14 GB
+    X = np.random.default_rng(9).normal(size=(n, 4)).astype(np.float32)
+    prepared = prepare(Features(X), "linear", "scale", 3, workers, np.random.default_rng(0))
+    tracemalloc.start()
+    held = linear_geometry(prepared.features, prepared.kernel, workers)
+    product = held.apply(np.ones((n, 2)))
+    held.block(np.arange(100), np.arange(50))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+    assert np.abs(product).max() < 1e-6 * n  # centred features: row sums vanish
+
+
+def test_no_geometry_depends_on_the_number_of_workers() -> None:
+    X = np.random.default_rng(10).normal(size=(700, 6)).astype(np.float32)
+    X[350:] = X[:350]  # duplicates: where a last bit changes the split
+    Z = np.random.default_rng(11).normal(size=(700, 3))
+    for holding in HOLDINGS:
+        found = []
+        for count in (1, 2, 3):
+            with pool(count) as workers:
+                held, _ = build(holding, X, workers)
+                found.append((held.apply(Z), held.apply(Z.astype(np.float32)), held.diagonal))
+        for other in found[1:]:
+            assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
