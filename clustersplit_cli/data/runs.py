@@ -1,0 +1,194 @@
+"""Earlier results, read back: index files by any tool, and the directories that this program writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.data.destination import REPORT_NAME
+from clustersplit_cli.data.readers.arrow_values import combined, explained
+from clustersplit_cli.data.readers.formats import detect
+from clustersplit_cli.data.readers.naming import listed, reason, shown
+from clustersplit_cli.data.readers.npy import describe_shape, open_npy
+from clustersplit_cli.errors import InputError
+
+Indices = NDArray[np.int64]
+
+PARTS = ("train", "val")
+ROW_COLUMN = "row"
+_CURE = "row positions are integers, as in numpy.save('val.npy', numpy.flatnonzero(mask))"
+_SUFFIXES = (".npy", ".parquet", ".txt")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory.
+
+    Attributes
+    ----------
+    directory : as the user named it.
+    report : the content of `report.json`: an object with a `schema_version` and a `config`. What else it
+        must hold is checked by `reports.json_report.load_report`, from `report_text`.
+    train, val : row positions as they are in the files: possibly unsorted, repeated or out of range.
+    paths : every index file of each part, the one that was read first.
+    """
+
+    directory: Path
+    report: Mapping[str, Any]
+    report_text: str
+    train: Indices
+    val: Indices
+    paths: Mapping[str, tuple[Path, ...]]
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report is."""
+        return self.directory / REPORT_NAME
+
+
+def load_run(directory: Path) -> Run:
+    """Read a directory that `clustersplit split` or `clustersplit baseline` wrote, in whatever format.
+
+    Raises
+    ------
+    InputError
+        If it is no run directory, or a file of it is missing or damaged.
+    """
+    text = _report_text(directory)
+    hint = "name the directory of an earlier run"
+    try:
+        report = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{shown(directory / REPORT_NAME)} is not JSON: {reason(error)}", hint=hint
+        ) from error
+    if (
+        not isinstance(report, dict)
+        or "schema_version" not in report
+        or not isinstance(report.get("config"), dict)
+    ):
+        raise InputError(f"{shown(directory / REPORT_NAME)} is not a report of clustersplit", hint=hint)
+    paths = {part: _index_files(directory, part) for part in PARTS}
+    train, val = (read_indices(paths[part][0]) for part in PARTS)
+    return Run(directory, report, text, train, val, paths)
+
+
+def read_indices(path: Path) -> Indices:
+    """Read row positions from NPY (1-D), text (one per line) or Parquet (one column, or one named `row`).
+
+    The format is told by the content. Values are returned as read: whether they are in range, distinct
+    and sorted is for the caller to judge.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, or does not hold integers.
+    """
+    format_ = detect(path)
+    if format_ == "NPY":
+        return _from_npy(path)
+    if format_ == "Parquet":
+        return _from_parquet(path)
+    if format_ == "CSV":
+        return _from_text(path)
+    raise InputError(f"{shown(path)} is {format_}, which cannot hold row positions", hint=_CURE)
+
+
+def _report_text(directory: Path) -> str:
+    hint = "name the directory of an earlier run, the one that holds its report.json"
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
+        what = "is not a directory" if os.path.lexists(directory) else "does not exist"
+        raise InputError(f"{shown(directory)} {what}", hint=hint)
+    path = directory / REPORT_NAME
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{shown(directory)} has no {REPORT_NAME}", hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{shown(path)} cannot be read: {reason(error)}", hint=hint) from error
+
+
+def _index_files(directory: Path, part: str) -> tuple[Path, ...]:
+    """Find all index files of a part."""
+    found = tuple(path for suffix in _SUFFIXES if (path := directory / f"{part}{suffix}").is_file())
+    if not found:
+        raise InputError(
+            f"{shown(directory)} has neither {' nor '.join(part + suffix for suffix in _SUFFIXES)}",
+            hint="make the run again",
+        )
+    return found
+
+
+def _from_npy(path: Path) -> Indices:
+    array = open_npy(path)
+    if array.dtype.kind == "b":
+        raise InputError(
+            f"{shown(path)} holds a mask ({describe_shape(array)}), not row positions", hint=_CURE
+        )
+    if len(array.shape) != 1 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{shown(path)} holds {describe_shape(array)}, not row positions in one dimension", hint=_CURE
+        )
+    return _as_int64(array.whole(), path)
+
+
+def _from_parquet(path: Path) -> Indices:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with explained(path, "Parquet"), path.open("rb") as stream:
+        file = pq.ParquetFile(stream)
+        names = list(file.schema_arrow.names)
+        names = [ROW_COLUMN] if ROW_COLUMN in names else names
+        if len(names) != 1:
+            raise InputError(
+                f"{shown(path)} has {len(names)} columns and none is named '{ROW_COLUMN}'",
+                hint="keep only the column of row positions",
+            )
+        column = combined(file.read(columns=names).column(names[0]))
+    if not pa.types.is_integer(column.type):
+        raise InputError(
+            f"column {names[0]!r} of {shown(path)} holds {column.type}, not row positions", hint=_CURE
+        )
+    if column.null_count:
+        raise InputError(f"column {names[0]!r} of {shown(path)} has {column.null_count} nulls", hint=_CURE)
+    return _as_int64(column.to_numpy(zero_copy_only=False), path)
+
+
+def _from_text(path: Path) -> Indices:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{shown(path)} cannot be read: {reason(error)}", hint=_CURE) from error
+    words = pc.utf8_trim_whitespace(pa.array(lines, pa.large_string()))
+    is_number = pc.match_substring_regex(words, r"^-?[0-9]{1,18}$")
+    unread = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False)).tolist()
+    # Blank lines at the end are how some editors leave a file; anywhere else something is missing.
+    while unread and unread[-1] == len(words) - 1 and words[-1].as_py() == "":
+        unread.pop()
+        words = words[:-1]
+    if unread:
+        places = listed([f"line {line + 1} ({words[line].as_py()[:20]!r})" for line in unread[:3]])
+        raise InputError(
+            f"{shown(path)} has {len(unread)} lines that are no row positions: {places}",
+            hint="one integer per line, nothing else",
+        )
+    return np.asarray(words.cast(pa.int64()).to_numpy(), dtype=np.int64)
+
+
+def _as_int64(values: NDArray[Any], path: Path) -> Indices:
+    if values.dtype.kind == "u" and len(values) and int(values.max()) > np.iinfo(np.int64).max:
+        raise InputError(
+            f"{shown(path)} holds {int(values.max())}, which is no row position of any file", hint=_CURE
+        )
+    return values.astype(np.int64)
