@@ -1,0 +1,185 @@
+"""Help, version, completion, and how little has to be loaded to show them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from clustersplit_cli import __version__
+from clustersplit_cli.cli.app import app, run
+from clustersplit_cli.cli.split import split as split_function
+
+COMMAND: Any = get_command(app)
+PARAMETERS = {parameter.name: parameter for parameter in COMMAND.commands["split"].params}
+
+
+@pytest.fixture
+def help_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: str) -> str:
+        assert run([*arguments, "--help"]) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        return said.out
+
+    return call
+
+
+@pytest.mark.parametrize("name", sorted(COMMAND.commands))
+def test_every_command_has_help_that_fits_80_columns_and_ends_with_an_example(
+    name: str, help_of: Callable[..., str]
+) -> None:
+    text = help_of(name)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.strip().splitlines()[-1].strip().startswith(f"Example: clustersplit {name} ")
+    assert f"Usage: clustersplit {name} [OPTIONS] FEATURES" in text
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_every_option_is_explained(name: str, help_of: Callable[..., str]) -> None:
+    parameter = PARAMETERS[name]
+    assert parameter.help, name
+    for flag in parameter.opts if name != "features" else ["FEATURES"]:
+        assert flag in help_of("split")
+
+
+def test_the_example_of_the_help_runs(help_of: Callable[..., str], split: Callable[..., Any]) -> None:
+    example = help_of("split").strip().splitlines()[-1].strip()
+    words = example.removeprefix("Example: clustersplit split ").split()
+    assert words[0] == "feats.parquet"
+    assert split(*words).code == 0
+
+
+def test_the_defaults_in_the_help_are_the_defaults(help_of: Callable[..., str]) -> None:
+    """Words stand where the default is worked out later; all others are the function's own."""
+    in_words = {
+        "columns": "the only list column",
+        "label": "label",
+        "domain": "domain, if there is one",
+        "stratify": "label,domain if there is a domain, else label",
+        "gamma": "scale",
+        "degree": "3",
+        "memory": "60 % of the machine's",
+        "threads": "all cores",
+        "out": "<name>_split",
+        "format": "npy",
+    }
+    text = " ".join(help_of("split").split())
+    for name, parameter in PARAMETERS.items():
+        default = in_words.get(name, parameter.default)
+        if name == "features" or default is None or default is False:
+            continue
+        entry = text[text.index(f" {parameter.opts[-1]} {parameter.metavar or ''}") :]
+        assert f"[default: {default}" in entry[: entry.index("]") + 1], name
+
+
+def test_options_come_in_groups(help_of: Callable[..., str]) -> None:
+    headings = [line for line in help_of("split").splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings == ["Arguments:", "Input:", "Constraints:", "Method:", "Output:", "Help:"]
+
+
+def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str], help_of: Callable[..., str]) -> None:
+    assert run([]) == 0
+    assert capsys.readouterr().out == help_of()
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_has_two_names(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["split", flag]) == 0
+    assert capsys.readouterr().out.startswith("Usage: clustersplit split")
+
+
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"clustersplit {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["splt"], "error: no such command 'splt'. Did you mean 'split'?", "hint: see clustersplit --help"),
+        (["--nope"], "error: no such option: --nope", "hint: see clustersplit --help"),
+        (["split"], "error: missing argument 'FEATURES'", "hint: see clustersplit split --help"),
+        (["split", ""], "error: FEATURES is empty", "hint: name a file, or . for the working directory"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_points_to_the_help(
+    arguments: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.splitlines()) == ("", [error, hint])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["split", "--help"], ["--version"], ["split", "x", "--nope"]]
+)
+def test_help_and_wrong_usage_load_nothing_heavy(arguments: list[str]) -> None:
+    probe = (
+        "import sys; from clustersplit_cli.cli.app import run; run(sys.argv[1:]); "
+        "heavy = {'numpy', 'scipy', 'pyarrow', 'pulp', 'rich', 'threadpoolctl'}; "
+        "print('loaded', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+def test_a_wrong_option_is_refused_before_anything_heavy_is_loaded_for_reading(tmp_path: Any) -> None:
+    probe = (
+        "import sys; from clustersplit_cli.cli.app import run; run(['split', 'x', '--kernel', 'gauss']); "
+        "print('loaded', sorted({'pyarrow', 'pulp'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+def test_importing_the_package_and_running_it_as_a_module_both_work(
+    command: Callable[..., Sequence[str]],
+) -> None:
+    done = subprocess.run(command("--version"), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"clustersplit {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_options_and_their_words(shell: str, command: Callable[..., Sequence[str]]) -> None:
+    def completed(line: str) -> str:
+        words = {
+            "_CLUSTERSPLIT_COMPLETE": f"complete_{shell}",
+            "_TYPER_COMPLETE_ARGS": line,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            "_TYPER_COMPLETE_WORD_TO_COMPLETE": line.rsplit(" ", maxsplit=1)[-1],
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split(" ")) - 1),
+        }
+        done = subprocess.run(
+            command(), capture_output=True, text=True, env={**os.environ, **words}, timeout=60, check=False
+        )
+        assert done.stderr == ""
+        return done.stdout
+
+    assert "--standardize" in completed("clustersplit split --stan")
+    answer = completed("clustersplit split x --kernel ")
+    assert all(word in answer for word in ("rbf", "linear", "cosine", "polynomial"))
+
+
+def test_the_function_and_the_command_have_the_same_defaults() -> None:
+    """The options object is what the Python side uses: both must start from the same values."""
+    from dataclasses import fields
+    from inspect import signature
+
+    from clustersplit_cli.options import SplitOptions
+
+    defaults = {name: parameter.default for name, parameter in signature(split_function).parameters.items()}
+    for field in fields(SplitOptions):
+        assert defaults[field.name] == field.default, field.name
