@@ -107,19 +107,20 @@ def polish(
     rows = _candidates(problem, sides, nonnegative, least)
     if len(rows) == 0:
         return Polished(members, 0)
+    kernel = problem.geometry.block(rows, rows)
     near = _Sides(
         sides.codes[rows],
         sides.in_val[rows],
         sides.to_val[rows],
         sides.to_train[rows],
-        sides.diagonal[rows],
+        kernel.diagonal().copy(),  # to the last bit that of the block, which a geometry's own need not be
         sides.n_val,
         sides.n_train,
         sides.inside_val,
         sides.inside_train,
         sides.counts,
     )
-    changes = _exchange(near, problem.geometry.block(rows, rows), problem.constraints, least)
+    changes = _exchange(near, kernel, problem.constraints, least)
     polished = members.copy()
     polished[rows] = near.in_val
     return Polished(polished, changes)
