@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,10 @@ from clustersplit_cli.core.geometry import (
     linear_geometry,
     nystrom_geometry,
 )
-from clustersplit_cli.core.kernels import Prepared, off_diagonal_spread, prepare, standardize
+from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.search import EFFORTS, search
+from clustersplit_cli.core.search import EFFORTS, Solution, search
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
@@ -75,6 +76,20 @@ def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
     return plan_memory(work, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is known before a split is chosen: the problem, and all that went into it."""
+
+    dataset: Dataset
+    options: CheckedOptions
+    memory: MemoryPlan
+    prepared: Prepared
+    spread: KernelSpread | None
+    problem: Problem
+    streams: Streams
+    workers: Workers
+
+
 def split(
     dataset: Dataset,
     options: CheckedOptions,
@@ -91,6 +106,19 @@ def split(
     stopwatch : continues an account begun while reading.
     """
     watch = stopwatch or Stopwatch()
+    with prepared_setting(dataset, options, watch, progress) as setting:
+        with watch.step("search"):
+            solution = find_split(setting, progress)
+        outcome = report_on(setting, solution, config=config or {}, stopwatch=watch, progress=progress)
+    members = solution.members
+    return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch))
+
+
+@contextmanager
+def prepared_setting(
+    dataset: Dataset, options: CheckedOptions, watch: Stopwatch, progress: Progress = silent
+) -> Iterator[Setting]:
+    """State the problem and hold its kernel, within a pool of workers that ends with the block."""
     streams = Streams.from_seed(options.seed)
     n, d = dataset.features.shape
     constraints = make_constraints(
@@ -104,56 +132,76 @@ def split(
     with pool(options.threads) as workers:
         with watch.step("prepare"):
             features = standardize(Features(dataset.features), options.standardize, workers)
-            prepared = prepare(
-                features, options.kernel, options.gamma, options.degree, workers, streams.samples
-            )
+            # A stream of its own: a width given as a number leaves the other samples as they are.
+            (width_stream,) = streams.samples.spawn(1)
+            prepared = prepare(features, options.kernel, options.gamma, options.degree, workers, width_stream)
             spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
         with watch.step("kernel"):
             geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
         problem = Problem(geometry, constraints)
-        with watch.step("search"):
-            solution = search(
-                problem,
-                _assigner(options, constraints, workers),
-                workers,
-                restarts=options.restarts,
-                max_iter=options.max_iter,
-                effort=EFFORTS[options.effort],
-                nonnegative=prepared.kernel.is_nonnegative and memory.geometry == "dense",
-                rng=streams.search,
-                canonical=lambda found: lowest_rows_first(
-                    found, dataset.features, constraints.cells.codes, workers
-                ),
-                progress=progress,
+        yield Setting(dataset, options, memory, prepared, spread, problem, streams, workers)
+
+
+def find_split(setting: Setting, progress: Progress = silent) -> Solution:
+    """Search for the split with the largest MMD."""
+    options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
+    return search(
+        setting.problem,
+        _assigner(options, constraints, workers),
+        workers,
+        restarts=options.restarts,
+        max_iter=options.max_iter,
+        effort=EFFORTS[options.effort],
+        nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
+        rng=setting.streams.search,
+        canonical=lambda found: lowest_rows_first(
+            found, setting.dataset.features, constraints.cells.codes, workers
+        ),
+        progress=progress,
+    )
+
+
+def report_on(
+    setting: Setting,
+    solution: Solution,
+    *,
+    config: Mapping[str, Any],
+    stopwatch: Stopwatch,
+    progress: Progress = silent,
+) -> Outcome:
+    """Measure a split, whoever made it, and compare it with random ones."""
+    problem, members, options = setting.problem, solution.members, setting.options
+    with stopwatch.step("search"):
+        measured = evaluate(problem, members)
+    with stopwatch.step("certificate"):
+        progress("certificate", 0, 0)
+        certificate = certify(measured, members, problem.constraints, options.certify)
+    with stopwatch.step("baseline"):
+        random = random_mmd(problem, setting.streams.baseline)
+    estimate = None
+    if setting.memory.geometry == "nystrom":
+        with stopwatch.step("subsample"):
+            estimate = subsample_mmd(
+                setting.prepared.features,
+                setting.prepared.kernel,
+                members,
+                SUBSAMPLE_ROWS,
+                setting.streams.samples,
             )
-            members = solution.members
-            measured = evaluate(problem, members)
-        with watch.step("certificate"):
-            progress("certificate", 0, 0)
-            certificate = certify(measured, members, constraints, options.certify)
-        with watch.step("baseline"):
-            random = random_mmd(problem, streams.baseline)
-        estimate = None
-        if memory.geometry == "nystrom":
-            with watch.step("subsample"):
-                estimate = subsample_mmd(
-                    prepared.features, prepared.kernel, members, SUBSAMPLE_ROWS, streams.samples
-                )
-    outcome = Outcome(
-        dataset,
+    return Outcome(
+        setting.dataset,
         options,
-        config or {},
-        memory,
-        prepared,
-        spread,
-        constraints,
+        config,
+        setting.memory,
+        setting.prepared,
+        setting.spread,
+        problem.constraints,
         solution,
         measured,
         certificate,
         random,
         estimate,
     )
-    return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch))
 
 
 def build_geometry(
