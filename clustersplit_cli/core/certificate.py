@@ -12,6 +12,8 @@ from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Evaluation, Members
 
 GAP_TOLERANCE = 1e-6
+SMALLEST_OBJECTIVE = 1e-8
+"""Share of the kernel's trace below which an objective is too close to zero to be relative to."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def _judge(
     backend: str, optimum: float, integral: bool, n_lps: int, evaluation: Evaluation, members: Members
 ) -> FixedPoint:
     own = evaluation.training_cost + float(evaluation.difference[members].sum())
-    gap = (own - optimum) / optimum if optimum > 0 else own - optimum
+    # Costs are differences of numbers as large as the trace: where they all vanish, a gap is rounding.
+    gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * evaluation.trace)
     status = "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
     return FixedPoint(backend, status, optimum, gap, integral, n_lps)

@@ -114,6 +114,7 @@ class Evaluation:
     identity_residual: float
     difference: NDArray[np.float64]
     training_cost: float  # sum over all rows of the squared distance to the training centroid
+    trace: float
 
 
 def evaluate(problem: Problem, members: Members) -> Evaluation:
@@ -146,6 +147,7 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
         residual,
         difference=-2.0 * witness + val_norm - train_norm,
         training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n * train_norm,
+        trace=problem.trace,
     )
 
 
