@@ -1,0 +1,15 @@
+"""Random rows of every cell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.starts import random_splits
+from clustersplit_cli.core.strategies.ground import Ground
+
+
+def random_split(ground: Ground, rng: np.random.Generator) -> Members:
+    """Draw a split, uniform among those that meet every cell's quota."""
+    members: Members = random_splits(ground.problem.constraints, [rng])[:, 0]
+    return members
