@@ -1,0 +1,28 @@
+"""Datasets for tests of more than one room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from clustersplit_cli.data.dataset import Categories, Dataset
+
+
+@pytest.fixture(scope="session")
+def make_dataset() -> Callable[..., Dataset]:
+    """Return a function that wraps features, and categories given by keyword, as a dataset."""
+
+    def make(features: NDArray[Any], **columns: NDArray[Any]) -> Dataset:
+        n, d = features.shape
+        names = tuple(f"f{column}" for column in range(d))
+        categories = {}
+        for word, values in columns.items():
+            found, codes = np.unique(values, return_inverse=True)
+            categories[word] = Categories(codes.astype(np.int32), tuple(found.tolist()))
+        return Dataset(np.ascontiguousarray(features), names, names, categories, np.arange(n), n)
+
+    return make
