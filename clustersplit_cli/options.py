@@ -32,6 +32,7 @@ class SplitOptions:
     seed: int = 0
     solver: str = "auto"
     certify: str = "auto"
+    bound: str = "auto"
     memory: str | None = None
     threads: int | None = None
 
@@ -54,6 +55,7 @@ class CheckedOptions:
     seed: int
     solver: str
     certify: str
+    bound: str
     budget: int
     threads: int
 
@@ -82,6 +84,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     _one_of("--rounding", options.rounding, ROUNDINGS)
     _one_of("--solver", options.solver, SOLVERS)
     _one_of("--certify", options.certify, CERTIFY)
+    _one_of("--bound", options.bound, CERTIFY)
     _one_of("--effort", options.effort, tuple(EFFORTS))
     _at_least("--restarts", options.restarts, 1)
     _at_least("--max-iter", options.max_iter, 1)
@@ -114,6 +117,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         seed=options.seed,
         solver=options.solver,
         certify=options.certify,
+        bound=options.bound,
         budget=memory_budget(options.memory),
         threads=options.threads or available_cores(),
     )

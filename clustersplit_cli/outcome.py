@@ -27,6 +27,8 @@ class Outcome:
     config : options outside the pipeline's reach that the report repeats.
     spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
     measured : the returned split, `solution.members`, in float64.
+    bound : no split with the same counts has a larger MMD under this kernel; None if not computed.
+    trace_error : standard error of the trace of K, and so of Psi.
     estimate : MMD² under the exact kernel on a subsample; None unless the kernel was approximated.
     """
 
@@ -40,8 +42,10 @@ class Outcome:
     solution: Solution
     measured: Evaluation
     certificate: FixedPoint | None
+    bound: float | None
     random: RandomMMD
     estimate: SubsampleEstimate | None
+    trace_error: float
 
     @property
     def mmd(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.baselines import random_mmd
+from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.cbc import CBCAssigner
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.geometry import (
     Geometry,
     choose_landmarks,
@@ -27,7 +29,7 @@ from clustersplit_cli.core.geometry import (
 from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.search import EFFORTS, Solution, search
+from clustersplit_cli.core.search import EFFORTS, IMAGE_RANK, Solution, search
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
@@ -40,6 +42,8 @@ from clustersplit_cli.summarize import summarize
 
 CBC_CERTIFICATE_ROWS = 50_000
 RANDOM_SPLITS = 20
+COSTLY_BOUND = 4e11
+"""Rows times squared landmarks beyond which the bound takes longer than the split."""
 SUBSAMPLE_ROWS = 2000
 
 
@@ -59,13 +63,14 @@ class Streams:
     landmarks: np.random.Generator
     samples: np.random.Generator
     baseline: tuple[np.random.Generator, ...]
+    image: np.random.Generator
     search: np.random.Generator
 
     @classmethod
     def from_seed(cls, seed: int) -> Streams:
         """Spawn all streams from one seed."""
-        landmarks, samples, baseline, search = np.random.default_rng(seed).spawn(4)
-        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), search)
+        landmarks, samples, baseline, image, search = np.random.default_rng(seed).spawn(5)
+        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), image, search)
 
 
 def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
@@ -88,6 +93,11 @@ class Setting:
     problem: Problem
     streams: Streams
     workers: Workers
+
+    @cached_property
+    def factors(self) -> Floats:
+        """A low-rank image of the kernel, shape (n, at most IMAGE_RANK)."""
+        return self.problem.geometry.image(IMAGE_RANK, self.streams.image)
 
 
 def split(
@@ -147,6 +157,7 @@ def find_split(setting: Setting, progress: Progress = silent) -> Solution:
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     return search(
         setting.problem,
+        setting.factors,
         _assigner(options, constraints, workers),
         workers,
         restarts=options.restarts,
@@ -176,6 +187,8 @@ def report_on(
     with stopwatch.step("certificate"):
         progress("certificate", 0, 0)
         certificate = certify(measured, members, problem.constraints, options.certify)
+    with stopwatch.step("bound"):
+        bound = upper_bound(setting)
     with stopwatch.step("baseline"):
         random = random_mmd(problem, setting.streams.baseline)
     estimate = None
@@ -199,9 +212,22 @@ def report_on(
         solution,
         measured,
         certificate,
+        bound,
         random,
         estimate,
+        problem.geometry.trace_error,
     )
+
+
+def upper_bound(setting: Setting) -> float | None:
+    """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
+    if setting.options.bound == "never" or not setting.problem.constraints.is_exact:
+        return None
+    if setting.options.bound == "auto" and setting.memory.geometry == "nystrom":
+        q = setting.memory.landmarks or 0
+        if setting.problem.n * q * q > COSTLY_BOUND:
+            return None
+    return mmd_upper_bound(setting.problem, setting.factors)
 
 
 def build_geometry(

@@ -40,7 +40,9 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
             if estimate is None
             else summary.SubsampleMMD(estimate.mmd_squared, estimate.standard_error, estimate.size),
         ),
-        objective=summary.Objective(measured.psi, measured.ssq_total, measured.identity_residual),
+        objective=summary.Objective(
+            measured.psi, measured.ssq_total, measured.identity_residual, outcome.trace_error
+        ),
         trace=_trace(outcome),
         search=_search(outcome),
         restarts=tuple(
@@ -49,7 +51,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
         ),
         constraints=_constraints(outcome.constraints, outcome.solution.members),
         certificate=None if certificate is None else summary.Certificate(**vars(certificate)),
-        bound=None,
+        bound=_bound(outcome),
         baselines=summary.Baselines(summary.RandomBaseline(random.n, random.mean, random.sd)),
         timing=summary.Timing(dict(watch.steps), watch.total, peak_memory()),
         warnings=tuple(summary.Notice(*note) for note in outcome.dataset.notes) + notices(outcome),
@@ -84,6 +86,7 @@ def _resolved_options(outcome: Outcome) -> dict[str, Any]:
         "seed": options.seed,
         "solver": "cbc" if options.solver == "cbc" else "selection",
         "certify": options.certify,
+        "bound": options.bound,
         "memory": options.budget,
         "threads": options.threads,
         "geometry": memory.geometry,
@@ -104,10 +107,22 @@ def _input(dataset: Dataset) -> summary.InputSummary:
 def _trace(outcome: Outcome) -> tuple[summary.TracePoint, ...]:
     """The winning run's objectives; the last is the returned split's own, to the last bit."""
     *earlier, last = outcome.solution.steps
-    return (
-        *(summary.TracePoint(step.phase, step.iteration, step.psi) for step in earlier),
-        summary.TracePoint(last.phase, last.iteration, outcome.measured.psi),
+    end = outcome.measured.psi
+    # A step whose objective equals the last but for rounding would make the trace rise.
+    falling = [(step.phase, step.psi) for step in earlier if step.psi >= end]
+    return tuple(
+        summary.TracePoint(phase, iteration, psi)
+        for iteration, (phase, psi) in enumerate([*falling, (last.phase, end)])
     )
+
+
+def _bound(outcome: Outcome) -> summary.Bound | None:
+    """The upper bound, and what fraction of it the split reaches."""
+    if outcome.bound is None:
+        return None
+    fraction = outcome.mmd / outcome.bound if outcome.bound > 0 else 1.0
+    kernel = "nystrom" if outcome.memory.geometry == "nystrom" else "exact"
+    return summary.Bound(outcome.bound, min(fraction, 1.0), kernel)
 
 
 def _search(outcome: Outcome) -> summary.Search:

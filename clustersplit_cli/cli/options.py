@@ -257,6 +257,17 @@ Certify = Annotated[
         "never",
     ),
 ]
+Bound = Annotated[
+    str,
+    _choice(
+        "--bound",
+        METHOD,
+        "Bound the MMD of any such split; `auto`: unless many landmarks make it slower than the search.",
+        "auto",
+        "always",
+        "never",
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(

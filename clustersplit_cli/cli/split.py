@@ -46,6 +46,7 @@ def split(
     seed: opt.Seed = 0,
     solver: opt.Solver = "auto",
     certify: opt.Certify = "auto",
+    bound: opt.Bound = "auto",
     memory: opt.Memory = None,
     threads: opt.Threads = None,
     out: opt.Out = None,

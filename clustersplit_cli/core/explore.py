@@ -41,6 +41,7 @@ def explore(
         assigner,
         max_iter=max_iter,
         dtype=field.geometry.search_dtype,
+        turning=every_step,
         on_step=lambda done, total: progress("starts", done, total),
     )
     trails = []
@@ -87,7 +88,9 @@ def perturb(
             axis=1,
         )
         origin = [parent for parent, share in zip(parents, shares, strict=True) for _ in range(share)]
-        end = descend(field, starts, assigner, max_iter=max_iter, dtype=field.geometry.search_dtype)
+        end = descend(
+            field, starts, assigner, max_iter=max_iter, dtype=field.geometry.search_dtype, turning=False
+        )
         best = parents[0].psi
         for run, parent in enumerate(origin):
             if end.psi[run] < parent.psi:

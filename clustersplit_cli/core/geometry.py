@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.workers import Workers, tiles
@@ -20,7 +21,9 @@ from clustersplit_cli.progress import Progress, silent
 
 KERNEL_TILE = 512
 COLUMN_TILE = 4096
-FACTOR_ROWS = 4096
+CONVERTED_ROWS = 64
+TRACE_ROWS = 16384
+FACTOR_ROWS = 2048
 
 
 class Geometry(Protocol):
@@ -36,7 +39,15 @@ class Geometry(Protocol):
 
     @property
     def diagonal(self) -> NDArray[np.float64]:
-        """The diagonal of K, shape (n,)."""
+        """The diagonal of K, shape (n,); for Nyström the exact kernel's, which is nowhere smaller."""
+
+    @property
+    def trace(self) -> float:
+        """Sum of K's diagonal."""
+
+    @property
+    def trace_error(self) -> float:
+        """Standard error of the trace: 0 unless it was estimated from a sample of rows."""
 
     @property
     def search_dtype(self) -> np.dtype[Any]:
@@ -44,6 +55,9 @@ class Geometry(Protocol):
 
     def apply(self, vectors: Floats) -> Floats:
         """Return K @ vectors for vectors of shape (n, r), in their precision."""
+
+    def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
+        """Return K @ vectors, and for each vector v its v'Kv, summed in float64."""
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return K[left][:, right]."""
@@ -60,6 +74,12 @@ class DenseGeometry:
     diagonal: NDArray[np.float64]
     workers: Workers
     name: str = "dense"
+    trace_error: float = 0.0
+
+    @property
+    def trace(self) -> float:
+        """Sum of the matrix's diagonal."""
+        return float(self.diagonal.sum())
 
     @property
     def n(self) -> int:
@@ -72,14 +92,18 @@ class DenseGeometry:
         return self.matrix.dtype
 
     def apply(self, vectors: Floats) -> Floats:
+        """Multiply tile by tile."""
+        return self.measure(vectors)[0]
+
+    def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
         """Multiply tile by tile; partial sums over column tiles are added in float64."""
         # Converting a float32 tile for a float64 product is cheap only while the copy stays in cache.
         converts = vectors.dtype != self.matrix.dtype
-        height = 64 if converts else KERNEL_TILE
+        height = CONVERTED_ROWS if converts else KERNEL_TILE
         result = np.empty(vectors.shape, dtype=vectors.dtype)
         columns = tiles(self.n, COLUMN_TILE)
 
-        def one(tile: tuple[int, int]) -> None:
+        def one(tile: tuple[int, int]) -> NDArray[np.float64]:
             start, stop = tile
             total = np.zeros((stop - start, vectors.shape[1]))
             for first, last in columns:
@@ -88,13 +112,25 @@ class DenseGeometry:
                     @ vectors[first:last]
                 )
             result[start:stop] = total
+            return np.asarray(np.einsum("ij,ij->j", total, vectors[start:stop]), dtype=np.float64)
 
-        self.workers.run(one, tiles(self.n, height))
-        return result
+        energy = np.zeros(vectors.shape[1])
+        for part in self.workers.map(one, tiles(self.n, height)):
+            energy += part
+        return result, energy
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Gather K[left][:, right]."""
         return self.matrix[left[:, None], right[None, :]].astype(np.float64)
+
+    def frobenius_squared(self) -> float:
+        """Sum of all squared entries of K."""
+
+        def one(tile: tuple[int, int]) -> float:
+            block = self.matrix[slice(*tile)].astype(np.float64)
+            return float(np.vdot(block, block))
+
+        return sum(self.workers.map(one, tiles(self.n, CONVERTED_ROWS)))
 
     def image(self, rank: int, rng: np.random.Generator) -> Floats:
         """Take `rank` rows as landmarks; their columns are there already."""
@@ -159,12 +195,18 @@ class FactorGeometry:
     width: int
     mixing: NDArray[np.float64] | None
     diagonal: NDArray[np.float64]
+    trace: float
     search_dtype: np.dtype[Any]
     workers: Workers
+    trace_error: float = 0.0
     landmarks: NDArray[np.int64] | None = None  # Nyström: the rows that F's columns stand for
 
     def apply(self, vectors: Floats) -> Floats:
-        """Two passes over F, with sums over rows accumulated in float64."""
+        """Two passes over F."""
+        return self.measure(vectors)[0]
+
+    def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
+        """Two passes over F, with sums over rows accumulated in float64; v'Kv = |M'F'v|²."""
         pieces = tiles(self.n, FACTOR_ROWS)
         dtype = vectors.dtype
 
@@ -175,9 +217,9 @@ class FactorGeometry:
         summed = np.zeros((self.width, vectors.shape[1]))
         for part in self.workers.map(gather, pieces):
             summed += part
-        if self.mixing is not None:
-            summed = self.mixing @ (self.mixing.T @ summed)
-        weights = summed.astype(dtype)
+        inner = summed if self.mixing is None else self.mixing.T @ summed
+        energy = np.asarray(np.einsum("ij,ij->j", inner, inner))
+        weights = (summed if self.mixing is None else self.mixing @ inner).astype(dtype)
         result = np.empty(vectors.shape, dtype=dtype)
 
         def spread(tile: tuple[int, int]) -> None:
@@ -185,12 +227,46 @@ class FactorGeometry:
             np.matmul(self.rows(start, stop, dtype), weights, out=result[start:stop])
 
         self.workers.run(spread, pieces)
-        return result
+        return result, energy
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""
         a, b = self._factors(left), self._factors(right)
         return np.asarray(a @ b.T)
+
+    def factor_moments(
+        self, limits: Constraints, vector: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """For the factors B = F M: B'B, the sum of B's rows over each cell, and B'vector."""
+        dtype = self.search_dtype
+        mixing = None if self.mixing is None else self.mixing.astype(dtype)
+        width = self.width if mixing is None else mixing.shape[1]
+        n_cells = len(limits.target)
+
+        def one(
+            tile: tuple[int, int],
+        ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+            start, stop = tile
+            block = self.rows(start, stop, dtype)
+            if mixing is not None:
+                block = block @ mixing
+            present, codes = np.unique(limits.cells.codes[start:stop], return_inverse=True)
+            which = np.zeros((len(present), stop - start), dtype=dtype)
+            which[codes.reshape(-1), np.arange(stop - start)] = 1
+            sums = np.zeros((n_cells, width))
+            sums[present] = which @ block
+            return (
+                np.asarray(block.T @ block, np.float64),
+                sums,
+                block.T.astype(np.float64) @ vector[start:stop],
+            )
+
+        gram, sums, at = np.zeros((width, width)), np.zeros((n_cells, width)), np.zeros(width)
+        for gram_part, sum_part, at_part in self.workers.map(one, tiles(self.n, FACTOR_ROWS)):
+            gram += gram_part
+            sums += sum_part
+            at += at_part
+        return gram, sums, at
 
     def image(self, rank: int, rng: np.random.Generator) -> Floats:
         """Project F on `rank` of its own rows; among landmarks, that only takes their columns."""
@@ -223,6 +299,7 @@ class FactorGeometry:
 def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> FactorGeometry:
     """The linear (or cosine) kernel through the features themselves; never forms n x n."""
     n, d = features.shape
+    diagonal = kernel_diagonal(features, kernel, workers)
     return FactorGeometry(
         name="linear",
         n=n,
@@ -230,7 +307,8 @@ def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> Fac
         take=features.take,
         width=d,
         mixing=None,
-        diagonal=kernel_diagonal(features, kernel, workers),
+        diagonal=diagonal,
+        trace=float(diagonal.sum()),
         search_dtype=np.dtype(features.dtype),
         workers=workers,
     )
@@ -238,6 +316,7 @@ def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> Fac
 
 def image_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
     """The kernel whose factors are given as an array."""
+    diagonal = np.einsum("ij,ij->i", factors, factors, dtype=np.float64)
     return FactorGeometry(
         name="image",
         n=len(factors),
@@ -245,7 +324,8 @@ def image_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
         take=lambda rows, dtype: factors[rows].astype(dtype, copy=False),
         width=factors.shape[1],
         mixing=None,
-        diagonal=np.einsum("ij,ij->i", factors, factors, dtype=np.float64),
+        diagonal=diagonal,
+        trace=float(diagonal.sum()),
         search_dtype=factors.dtype,
         workers=workers,
     )
@@ -265,7 +345,6 @@ def nystrom_geometry(
     exact = features.take(landmarks, np.float64)
     mixing = inverse_root(kernel.tile(exact, exact), dtype)
     matrix: Floats = np.empty((n, q), dtype=dtype)
-    diagonal = np.empty(n)
     pieces = tiles(n, KERNEL_TILE)
 
     def one(tile: tuple[int, int]) -> None:
@@ -273,14 +352,7 @@ def nystrom_geometry(
         matrix[start:stop] = kernel.tile(features.block(start, stop), centres)
 
     workers.run(one, pieces, lambda done: progress("landmarks", done, len(pieces)))
-    search_mixing = mixing.astype(dtype)
-
-    def row_norms(tile: tuple[int, int]) -> None:
-        start, stop = tile
-        factors = matrix[start:stop] @ search_mixing
-        diagonal[start:stop] = np.einsum("ij,ij->i", factors, factors)
-
-    workers.run(row_norms, pieces)
+    trace, trace_error = _nystrom_trace(matrix, mixing.astype(dtype), workers)
     return FactorGeometry(
         name="nystrom",
         n=n,
@@ -288,11 +360,33 @@ def nystrom_geometry(
         take=lambda rows, kind: matrix[rows].astype(kind, copy=False),
         width=q,
         mixing=mixing,
-        diagonal=diagonal,
+        diagonal=kernel_diagonal(features, kernel, workers),
+        trace=trace,
+        trace_error=trace_error,
         search_dtype=dtype,
         workers=workers,
         landmarks=landmarks,
     )
+
+
+def _nystrom_trace(matrix: Floats, mixing: Floats, workers: Workers) -> tuple[float, float]:
+    """Sum of the diagonal of C W⁺ C', and its standard error.
+
+    The diagonal of all rows would cost several times the landmark matrix itself, and all it adds is a
+    constant to Psi; beyond `TRACE_ROWS` rows a sample stands for it.
+    """
+    n = len(matrix)
+    rows = choose_landmarks(n, TRACE_ROWS, np.random.default_rng(0))
+
+    def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
+        factors = matrix[rows[slice(*tile)]] @ mixing
+        return np.asarray(np.einsum("ij,ij->i", factors, factors), dtype=np.float64)
+
+    found = np.concatenate(list(workers.map(squared_lengths, tiles(len(rows), KERNEL_TILE))))
+    if len(rows) == n:
+        return float(found.sum()), 0.0
+    spread = float(found.std(ddof=1)) * np.sqrt((1.0 - len(rows) / n) / len(rows))
+    return n * float(found.mean()), n * float(spread)
 
 
 def inverse_root(gram: Floats, noise: np.dtype[Any]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
 from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy
 
-SMALLEST_RELEASE = 0.1
+SMALLEST_RELEASE = 0.4
 SHORTEST_LEAP = 1e-3
 """Share of the rows that must change sides in a leap; single swaps do the rest more cheaply."""
 
@@ -88,6 +88,7 @@ def descend(
     *,
     max_iter: int,
     dtype: DTypeLike,
+    turning: bool = True,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Descent:
     """Alternate centroids and assignment, as k-means does, from every start until nothing changes.
@@ -95,12 +96,14 @@ def descend(
     Parameters
     ----------
     starts : (n, r), each meeting the constraints.
+    turning : whether either centroid may become the validation one at every step.
     on_step : called with the starts finished so far and their number.
     """
     batch = _Batch(problem, starts, dtype)
     active = np.arange(starts.shape[1])
     for _ in range(max_iter):
-        proposal, _ = cheaper_orientation(batch.difference[:, active], assigner)
+        difference = batch.difference[:, active]
+        proposal = cheaper_orientation(difference, assigner)[0] if turning else assigner.choose(difference)
         active = active[batch.take(active, proposal)]
         if on_step is not None:
             on_step(starts.shape[1] - len(active), starts.shape[1])

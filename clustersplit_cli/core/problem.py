@@ -37,7 +37,7 @@ class Problem:
     @cached_property
     def trace(self) -> float:
         """Sum of K's diagonal."""
-        return float(self.geometry.diagonal.sum())
+        return self.geometry.trace
 
     @cached_property
     def ssq_total(self) -> float:
@@ -87,12 +87,10 @@ def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrep
     n_val = members.sum(axis=0)
     n_train = n - n_val
     weights = split_weights(members, dtype)
-    witness = problem.geometry.apply(weights)
-    mmd_squared = np.einsum("ij,ij->j", weights.astype(np.float64), witness.astype(np.float64))
+    witness, mmd_squared = problem.geometry.measure(weights)
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
     pair = n_val * n_train / n
-    total = problem.row_sums
-    z_total = np.einsum("ij,i->j", weights.astype(np.float64), total)
+    z_total = np.asarray(weights.T @ problem.row_sums.astype(dtype), dtype=np.float64)
     centroid_gap = (2.0 * z_total + (n_train - n_val) * mmd_squared) / n
     difference = -2.0 * witness
     difference += centroid_gap.astype(difference.dtype)

@@ -92,6 +92,7 @@ class Solution:
 
 def search(
     problem: Problem,
+    factors: Floats,
     assigner: Assigner,
     workers: Workers,
     *,
@@ -107,12 +108,12 @@ def search(
 
     Parameters
     ----------
+    factors : (n, p), a low-rank image of the kernel.
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
     """
-    image_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
-    factors = problem.geometry.image(IMAGE_RANK, image_rng)
+    start_rng, noise_rng, exact_rng = rng.spawn(3)
     is_small = problem.n <= SMALL
     field = problem if is_small else Problem(image_geometry(factors, workers), problem.constraints)
     names, starts = _starts(problem, factors, restarts, start_rng)
@@ -169,13 +170,8 @@ def search(
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
-    return Solution(
-        members=canonical(best.members),
-        steps=_replay(problem, best),
-        runs=_runs(problem, names, [last[start] for start in range(len(names))]),
-        winner=best.start,
-        converged=best.converged,
-    )
+    runs, steps = _measure(problem, names, [last[start] for start in range(len(names))], best)
+    return Solution(canonical(best.members), steps, runs, best.start, best.converged)
 
 
 def _starts(
@@ -192,29 +188,38 @@ def _starts(
     return names, np.concatenate([spectral, random], axis=1)
 
 
-def _runs(problem: Problem, names: list[str], trails: list[Trail]) -> tuple[Run, ...]:
-    """Measure where the starts ended, on the kernel itself and in float64."""
-    members = np.stack([trail.members for trail in trails], axis=1)
-    psi = objectives(problem, members)
-    n_val = members.sum(axis=0)
-    mmd = np.sqrt(np.maximum(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val)))
-    return tuple(
-        Run(name, trail.iterations, float(psi[run]), float(mmd[run]), trail.converged)
-        for run, (name, trail) in enumerate(zip(names, trails, strict=True))
+def _measure(
+    problem: Problem, names: list[str], ends: list[Trail], best: Trail
+) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
+    """Measure where all starts ended and what the winner passed, on the kernel itself and in float64."""
+    splits = [trail.members for trail in ends]
+    splits += [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in best.passed]
+    psi = np.concatenate(
+        [
+            objectives(problem, np.stack(splits[first : first + EVALUATION_COLUMNS], axis=1))
+            for first in range(0, len(splits), EVALUATION_COLUMNS)
+        ]
     )
+    runs = tuple(
+        Run(name, trail.iterations, float(value), _mmd(problem, trail, float(value)), trail.converged)
+        for name, trail, value in zip(names, ends, psi, strict=False)
+    )
+    return runs, _steps([phase for phase, _ in best.passed], psi[len(ends) :].tolist())
 
 
-def _replay(problem: Problem, trail: Trail) -> tuple[Step, ...]:
-    """Measure every split a run passed, in float64, keeping the steps that led down to the end.
+def _mmd(problem: Problem, trail: Trail, psi: float) -> float:
+    """MMD from Psi through the ANOVA identity."""
+    n_val = int(trail.members.sum())
+    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val))))
+
+
+def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:
+    """Keep the steps that led down to the end.
 
     A step taken on the image lowers Psi there; on the kernel itself it may be a detour.
     """
-    splits = [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in trail.passed]
-    psi: list[float] = []
-    for first in range(0, len(splits), EVALUATION_COLUMNS):
-        psi.extend(objectives(problem, np.stack(splits[first : first + EVALUATION_COLUMNS], axis=1)).tolist())
     kept: list[tuple[str, float]] = []
-    for (phase, _), value in zip(reversed(trail.passed), reversed(psi), strict=True):
+    for phase, value in zip(reversed(phases), reversed(psi), strict=True):
         if not kept or value >= kept[-1][1]:
             kept.append((phase, value))
     return tuple(Step(phase, number, value) for number, (phase, value) in enumerate(reversed(kept)))

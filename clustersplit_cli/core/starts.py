@@ -44,21 +44,24 @@ def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Me
     """
     import scipy.linalg
 
-    centred = factors.astype(np.float64) - cell_means(constraints, factors)[constraints.cells.codes]
-    values, vectors = scipy.linalg.eigh(centred.T @ centred)
-    keep = np.flatnonzero(values > 1e-9 * max(values[-1], 0.0))[::-1][: (count + 1) // 2]
+    # With m_g and n_g the mean and size of cell g: (PF)'PF = F'F - sum of n_g m_g m_g'.
+    means = cell_means(constraints, factors)
+    gram = (factors.T @ factors).astype(np.float64) - (means.T * constraints.cells.sizes) @ means
+    values, vectors = scipy.linalg.eigh(gram)
+    keep = np.flatnonzero(values > 1e-6 * max(values[-1], 0.0))[::-1][: (count + 1) // 2]
     directions = vectors[:, keep]
     # An eigenvector's sign is arbitrary; fixing it makes the first of each pair the same everywhere.
     signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(len(keep))])
-    scores = centred @ (directions * signs)
+    directions *= signs
+    scores = factors @ directions.astype(factors.dtype) - (means @ directions)[constraints.cells.codes]
     both = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
     return _at_targets(constraints).choose(both)
 
 
 def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
     """Mean of the rows of each cell, shape (cells, p)."""
-    ordered = rows[constraints.order].astype(np.float64)
-    return np.asarray(np.add.reduceat(ordered, constraints.offsets[:-1]) / constraints.cells.sizes[:, None])
+    sums = np.add.reduceat(rows[constraints.order], constraints.offsets[:-1], axis=0)
+    return np.asarray(sums / constraints.cells.sizes[:, None], dtype=np.float64)
 
 
 def _at_targets(constraints: Constraints) -> Selection:

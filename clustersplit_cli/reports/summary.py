@@ -73,11 +73,16 @@ class MMDSummary:
 
 @dataclass(frozen=True)
 class Objective:
-    """The k-means objective; `identity_residual` is |SSq(S) - Psi - |T||V|/n MMD²| / SSq(S)."""
+    """The k-means objective; `identity_residual` is |SSq(S) - Psi - |T||V|/n MMD²| / SSq(S).
+
+    `standard_error` is that of psi and ssq_total alike: not 0 only where the trace of a Nyström kernel was
+    estimated from a sample of rows.
+    """
 
     psi: float
     ssq_total: float
     identity_residual: float
+    standard_error: float
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def report() -> Report:
         sizes=Sizes(train=1648, val=413),
         plan=Plan("dense", None, 16_990_884, 14_200_000_000, "the kernel matrix fits"),
         mmd=MMDSummary(0.48213456, 0.23245373, "rbf", 0.015625, "dense", None),
-        objective=Objective(812.3456789, 1020.123, 3.2e-16),
+        objective=Objective(812.3456789, 1020.123, 3.2e-16, 0.0),
         trace=(
             TracePoint("start", 0, 1019.5),
             TracePoint("lloyd", 1, 840.25),

@@ -1,0 +1,214 @@
+"""An upper bound on the MMD of any split that meets the constraints exactly.
+
+With all cell counts fixed, a split's weights are z = z0 + w, where z0 is constant on cells, w sums to zero
+on every cell, and |w| = r is known. So MMD² = z'Kz is at most the maximum of c + 2 b'w + w'Aw over the
+sphere |w| = r, with A = PKP, b = PKz0, c = z0'Kz0 (P removes cell means), and for every mu above the
+eigenvalues of A that maximum is at most c + mu r² + b'(mu - A)⁻¹b. The best mu gives the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import DenseGeometry, FactorGeometry, Geometry
+from clustersplit_cli.core.problem import Problem
+from clustersplit_cli.core.starts import cell_means
+
+LEADING = 24
+"""Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
+ALL_ROWS = 600
+"""Up to this many rows a dense kernel is diagonalised in full."""
+MOST_GROUPS = 64
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Upper bounds on the eigenvalues of A = PKP, and b in the same basis.
+
+    Attributes
+    ----------
+    values : (m,), A is at most the sum of values_i u_i u_i' plus `rest` on the complement of the u_i.
+    squares : (m,), (u_i'b)².
+    rest : bound on the remaining eigenvalues.
+    rest_square : squared length of what remains of b.
+    """
+
+    values: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    rest: float
+    rest_square: float
+
+
+def mmd_upper_bound(problem: Problem, factors: Floats) -> float:
+    """Bound the MMD of every split of the problem, whose cell counts must be fixed.
+
+    Parameters
+    ----------
+    factors : (n, p), a low-rank image of the kernel, from which leading eigenvectors are sought.
+    """
+    limits = problem.constraints
+    level = _cell_level(limits)
+    z0 = level[limits.cells.codes]
+    n_val = int(limits.target.sum())
+    radius_squared = 1.0 / n_val + 1.0 / (problem.n - n_val) - float(z0 @ z0)
+    spectrum, constant = spectral_bound(problem.geometry, limits, z0, factors)
+    if radius_squared <= 0:
+        return float(np.sqrt(max(constant, 0.0)))
+    return float(np.sqrt(max(constant + _best_dual(spectrum, radius_squared), 0.0)))
+
+
+def _cell_level(limits: Constraints) -> NDArray[np.float64]:
+    """The mean weight of each cell's rows, the same for every split."""
+    n_val = limits.target.sum()
+    in_train = limits.cells.sizes - limits.target
+    n_train = in_train.sum()
+    return np.asarray((limits.target / n_val - in_train / n_train) / limits.cells.sizes)
+
+
+def _best_dual(spectrum: Spectrum, radius_squared: float) -> float:
+    """Minimise mu r² + sum of b_i²/(mu - a_i), a convex function of mu, over mu above all a_i."""
+    from scipy.optimize import minimize_scalar
+
+    values = np.append(spectrum.values, spectrum.rest)
+    squares = np.append(spectrum.squares, spectrum.rest_square)
+    top = max(float(values.max()), 0.0)
+    linear = float(squares.sum())
+
+    def dual(excess: float) -> float:
+        # A hair above the top eigenvalue with no b there, b²/(mu - a) is 0/0 whose limit is 0.
+        gaps = top - values + excess
+        return (top + excess) * radius_squared + float((squares[squares > 0] / gaps[squares > 0]).sum())
+
+    # At the optimum r² = sum of b_i²/(mu - a_i)², so mu - top is at most |b|/r.
+    farthest = np.sqrt(linear / radius_squared)
+    if farthest == 0:
+        return top * radius_squared
+    found = minimize_scalar(
+        lambda log: dual(float(np.exp(log))),
+        bounds=(np.log(farthest) - 60.0, np.log(farthest) + 1.0),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return float(min(found.fun, dual(farthest)))
+
+
+@singledispatch
+def spectral_bound(
+    geometry: Geometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+) -> tuple[Spectrum, float]:
+    """Bound the spectrum of PKP, with b = PKz0 in its basis, and compute c = z0'Kz0."""
+    raise TypeError(f"no bound is known for a {type(geometry).__name__}")
+
+
+@spectral_bound.register
+def _dense(
+    geometry: DenseGeometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+) -> tuple[Spectrum, float]:
+    """Take out leading eigenpairs and bound the rest by the trace and the Frobenius norm they leave.
+
+    With U orthonormal, T = U'AU diagonal and R = AU - UT, A is at most U T U' + |R| + the rest of A on the
+    complement of U, and the rest's squared Frobenius norm is |A|² - |T|² - 2|R|². Leading eigenvalues
+    alone would bound nothing.
+    """
+    import scipy.linalg
+
+    if geometry.n <= ALL_ROWS:
+        matrix = np.asarray(geometry.matrix, dtype=np.float64)
+        centred = _centre(limits, _centre(limits, matrix).T)
+        values, vectors = scipy.linalg.eigh((centred + centred.T) / 2)
+        pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
+        return _spectrum(values, vectors, pull, 0.0, 0.0), float(z0 @ matrix @ z0)
+    guess = _leading_directions(limits, factors, LEADING)
+    # One power step on the kernel itself sharpens what the image suggests.
+    sharp = np.asarray(geometry.apply(guess.astype(geometry.search_dtype)), dtype=np.float64)
+    basis, _ = np.linalg.qr(_centre(limits, sharp))
+    means = _coarse_means(limits)
+    product = np.asarray(
+        geometry.apply(np.concatenate([basis, means, z0[:, None]], axis=1)), dtype=np.float64
+    )
+    to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
+    values, rotation = scipy.linalg.eigh(basis.T @ to_basis)
+    vectors = basis @ rotation
+    error = float(np.linalg.norm(_centre(limits, to_basis) @ rotation - vectors * values, 2))
+    # From here on for the coarser projection that removes `means` alone.
+    between = means.T @ to_means
+    coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
+    squares = geometry.frobenius_squared() - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
+    squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
+    trace = geometry.trace - float(np.trace(between)) - float(values.sum())
+    rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + error
+    pull = _centre(limits, to_z0)[:, 0]
+    return _spectrum(values, vectors, pull, rest, error), float(z0 @ to_z0[:, 0])
+
+
+def _largest_possible(total: float, squares: float, count: int) -> float:
+    """Bound the largest of `count` numbers by their sum and sum of squares (Samuelson's inequality)."""
+    if count <= 0:
+        return 0.0
+    mean, squares = total / count, max(squares, 0.0)
+    # A little is added for the rounding in the two sums, which are differences of larger ones.
+    variance = max(squares / count - mean**2, 0.0) + 1e-12 * squares / count
+    return float(mean + np.sqrt((count - 1) * variance))
+
+
+@spectral_bound.register
+def _factored(
+    geometry: FactorGeometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+) -> tuple[Spectrum, float]:
+    """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB: all of them."""
+    import scipy.linalg
+
+    gram, sums, at_z0 = geometry.factor_moments(limits, z0)
+    means = sums / limits.cells.sizes[:, None]
+    within = gram - (means.T * limits.cells.sizes) @ means
+    values, vectors = scipy.linalg.eigh((within + within.T) / 2)
+    # b = PB(B'z0), and u_i = PB v_i / sqrt(value_i), so u_i'b = sqrt(value_i) v_i'B'z0.
+    squares = np.maximum(values, 0.0) * (vectors.T @ at_z0) ** 2
+    rounding = float(np.finfo(geometry.search_dtype).eps) * 10.0 * float(np.trace(gram))
+    return Spectrum(values + rounding, squares, rounding, 0.0), float(at_z0 @ at_z0)
+
+
+def _spectrum(
+    values: NDArray[np.float64],
+    vectors: NDArray[np.float64],
+    pull: NDArray[np.float64],
+    rest: float,
+    error: float,
+) -> Spectrum:
+    squares = (vectors.T @ pull) ** 2
+    return Spectrum(values + error, squares, rest, max(float(pull @ pull) - float(squares.sum()), 0.0))
+
+
+def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Remove every cell's mean from columns of shape (n, p)."""
+    return np.asarray(columns - cell_means(limits, columns)[limits.cells.codes])
+
+
+def _leading_directions(limits: Constraints, factors: Floats, count: int) -> NDArray[np.float64]:
+    """Leading eigenvectors of P F F' P, shape (n, at most count)."""
+    import scipy.linalg
+
+    means = cell_means(limits, factors)
+    gram = (factors.T @ factors).astype(np.float64) - (means.T * limits.cells.sizes) @ means
+    vectors = scipy.linalg.eigh(gram)[1][:, ::-1][:, :count]
+    return np.asarray(factors @ vectors.astype(factors.dtype) - (means @ vectors)[limits.cells.codes])
+
+
+def _coarse_means(limits: Constraints) -> NDArray[np.float64]:
+    """Orthonormal indicators of cells, merged into a few groups when there are many.
+
+    Removing fewer means than P does leaves a larger Frobenius norm, so the bound stays valid.
+    """
+    n_cells = len(limits.target)
+    group = (np.arange(n_cells) * min(n_cells, MOST_GROUPS)) // n_cells
+    codes = group[limits.cells.codes]
+    sizes = np.bincount(codes)
+    indicators = np.zeros((limits.n, len(sizes)))
+    indicators[np.arange(limits.n), codes] = 1.0 / np.sqrt(sizes)[codes]
+    return indicators
