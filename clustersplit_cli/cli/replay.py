@@ -10,7 +10,7 @@ import typer
 
 from clustersplit_cli.errors import UsageError
 
-_TEXTS = ("label", "domain", "id", "rounding", "kernel", "standardize", "solver", "certify")
+_TEXTS = ("label", "domain", "id", "rounding", "kernel", "standardize", "effort", "solver", "certify")
 _PATHS = ("label_file", "domain_file", "metadata")
 _LISTS = ("columns", "stratify", "exclude", "format")
 _INTEGERS = ("degree", "restarts", "max_iter", "seed")

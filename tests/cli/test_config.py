@@ -31,8 +31,9 @@ NON_DEFAULT = {
     "tolerance": 0.25,
     "rounding": "balanced",
     "nystrom": 25,
-    "restarts": 4,
-    "max_iter": 7,
+    "restarts": 2,
+    "max_iter": 3,
+    "effort": "fast",
     "seed": 11,
     "solver": "cbc",
     "certify": "always",
@@ -108,6 +109,7 @@ def test_defaults_are_reported_as_what_they_became(split: Split, folder: Path) -
         "nystrom": "off",
         "restarts": 10,
         "max_iter": 100,
+        "effort": "normal",
         "seed": 0,
         "solver": "selection",
         "certify": "auto",
@@ -234,9 +236,11 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     from typer.main import get_command
 
     from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.replay import REPLAYED
 
     assert split("feats.parquet").code == 0
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["split"].params}
     of_this_run_only = {"features", "out", "annotate", "force", "config", "json", "quiet", "debug"}
     assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
+    assert names - of_this_run_only - {"memory", "threads"} == set(REPLAYED)

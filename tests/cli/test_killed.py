@@ -22,9 +22,9 @@ import pytest
 
 from clustersplit_cli.data.publish import is_complete
 
-KILLS = int(os.environ.get("CLUSTERSPLIT_KILLS", "24"))
+KILLS = int(os.environ.get("CLUSTERSPLIT_KILLS", "20"))
 AT_ONCE = 2
-QUICK = ("--restarts", "2", "--certify", "never", "--quiet")
+QUICK = ("--restarts", "2", "--effort", "fast", "--certify", "never", "--quiet")
 FORMATS = ("--format", "npy", "--format", "txt", "--format", "parquet", "--id", "id")
 
 Files = dict[str, bytes]
@@ -81,7 +81,8 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_result_whole(
             shutil.copytree(earlier, home / "out")
         seen = Counter([kill_a_run(home, random.Random(number), typical, force=force)])
         seen.update(look_at(home))
-        recover(home)
+        if "leftovers" in seen:
+            recover(home)
         return seen
 
     def look_at(home: Path) -> list[str]:

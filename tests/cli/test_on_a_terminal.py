@@ -27,7 +27,6 @@ console.SECONDS_UNTIL_SHOWN = float(sys.argv.pop(1))
 main()
 """
 AT_ONCE, NEVER = "0", "3600"
-STAGES = ("read", "kernel", "restarts", "polish", "certificate")
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -96,9 +95,10 @@ def test_the_bar_goes_through_all_stages_within_the_width_and_disappears(
     seen = watch("feats.parquet", width=width)
     assert seen.code == 0
     bars = [frame for frame in seen.frames if "━" in frame]
-    shown = list(dict.fromkeys(bar.split()[0] for bar in bars))
-    assert [stage for stage in shown if stage in STAGES] == [stage for stage in STAGES if stage in shown]
-    assert {"restarts", "polish", "certificate"} <= set(shown)
+    stages = list(dict.fromkeys(bar.split()[0] for bar in bars))
+    assert len(stages) >= 4
+    assert stages[-1] == "certificate"
+    assert "polish" in stages
     assert max(len(bar) for bar in bars) <= width
     assert not [line for line in seen.screen if "━" in line]
     assert seen.screen[0].startswith("kernel: dense rbf")

@@ -208,8 +208,14 @@ def test_restarts_and_max_iter_bound_the_search(report: Any) -> None:
     one, three = (report("feats.parquet", "--restarts", count)["restarts"] for count in (1, 3))
     assert three[0]["start"] == one[0]["start"]
     assert len(three) > len(one)
-    made = report("feats.parquet", "--max-iter", 1)
-    assert "not_converged" in [warning["code"] for warning in made["warnings"]]
+    assert report("feats.parquet", "--max-iter", 1)["trace"] != report("feats.parquet")["trace"]
+
+
+def test_effort_is_how_long_the_search_goes_on(report: Any) -> None:
+    fast, thorough = (report("feats.parquet", "--effort", word) for word in ("fast", "thorough"))
+    assert (fast["config"]["effort"], thorough["config"]["effort"]) == ("fast", "thorough")
+    assert thorough["objective"]["psi"] <= fast["objective"]["psi"] * (1 + 1e-6)
+    assert len(thorough["trace"]) != len(fast["trace"])
 
 
 def test_the_seed_chooses_the_starts(report: Any) -> None:
@@ -219,9 +225,10 @@ def test_the_seed_chooses_the_starts(report: Any) -> None:
 
 
 def test_the_cbc_solver_and_the_closed_form_agree(report: Any, folder: Path) -> None:
-    assert report("feats.parquet", "--restarts", 1)["config"]["solver"] == "selection"
+    quick = ("--restarts", 1, "--effort", "fast")
+    assert report("feats.parquet", *quick)["config"]["solver"] == "selection"
     expected = rows(folder, "val")
-    assert report("feats.parquet", "--restarts", 1, "--solver", "cbc")["config"]["solver"] == "cbc"
+    assert report("feats.parquet", *quick, "--solver", "cbc")["config"]["solver"] == "cbc"
     assert rows(folder, "val") == expected
 
 
