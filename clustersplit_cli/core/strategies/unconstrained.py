@@ -8,7 +8,7 @@ import numpy as np
 
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.search import EFFORTS, search
+from clustersplit_cli.core.search import EFFORTS, IMAGE_RANK, search
 from clustersplit_cli.core.strategies.ground import Ground, total_only
 
 RESTARTS, MAX_ITER, EFFORT = 10, 100, "normal"
@@ -20,6 +20,7 @@ def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
     constraints = total_only(ground.problem.constraints)
     return search(
         replace(ground.problem, constraints=constraints),
+        ground.problem.geometry.image(IMAGE_RANK, rng),
         Selection(constraints),
         ground.workers,
         restarts=RESTARTS,
