@@ -1,15 +1,15 @@
 """Sums of kernel values between groups of rows, which is all that any estimate of MMD² is made of.
 
-Exact sums take one symmetric pass over tiles of the kernel, so no n x n array is ever held. Linear and Nyström
-kernels have factors, K = B B', and there the sum over two groups is the product of their sums of B's rows.
-All sums are in float64 and do not depend on the number of workers.
+Exact sums take one symmetric pass over blocks of the kernel, so no n x n array is ever held. Linear and
+Nyström kernels have factors, K = B B', and there the sum over two groups is the product of their sums of B's
+rows. All sums are in float64 and do not depend on the number of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +45,16 @@ class GroupSums:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A block of the kernel matrix of some rows; `diagonal` is that of a block on the matrix's diagonal."""
+class Place:
+    """Where a block of a kernel matrix is."""
 
     rows: slice
     columns: slice
-    values: Floats
-    diagonal: NDArray[np.float64] | None
+
+    @property
+    def is_on_diagonal(self) -> bool:
+        """Whether its rows are its columns."""
+        return self.rows == self.columns
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Factors:
     kernel: Kernel
     centres: Floats | None = None
     mixing: NDArray[np.float64] | None = None
+
+    @property
+    def precision(self) -> np.dtype[Any]:
+        """Of the values of F."""
+        return np.dtype(np.float64 if self.centres is None else self.centres.dtype)
 
     def unmixed(self, rows: Rows) -> Floats:
         """F at the given rows."""
@@ -89,26 +97,27 @@ def over_tiles(
     kernel: Kernel,
     order: Rows,
     workers: Workers,
-    reduce: Callable[[Tile], Result],
+    reduce: Callable[[Place, Floats], Result],
     progress: Progress = silent,
-) -> Iterator[Result]:
-    """Yield `reduce(tile)` for the tiles on and above the diagonal of the kernel matrix of the rows `order`.
+) -> Iterator[tuple[Place, Result]]:
+    """Reduce the blocks on and above the diagonal of the kernel matrix of the rows `order`.
 
-    The tiles depend on the number of rows alone, and results come in a fixed order.
+    The blocks depend on the number of rows alone, and results come in a fixed order. `reduce` gets a block's
+    place and values, and runs on a worker.
     """
     pieces = tiles(len(order), TILE)
     jobs = [(i, j) for i in range(len(pieces)) for j in range(i, len(pieces))]
 
-    def one(job: tuple[int, int]) -> Result:
-        top, left = (slice(*pieces[place]) for place in job)
-        block = features.take(order[top])
-        if job[0] != job[1]:
-            return reduce(Tile(top, left, kernel.tile(block, features.take(order[left])), None))
-        # A product's diagonal is off by rounding, which the kernel's own formula is not.
-        diagonal = kernel.diagonal(block)
-        values = kernel.tile(block, block)
-        np.fill_diagonal(values, diagonal)
-        return reduce(Tile(top, left, values, diagonal))
+    def one(job: tuple[int, int]) -> tuple[Place, Result]:
+        place = Place(*(slice(*pieces[piece]) for piece in job))
+        block = features.take(order[place.rows])
+        if place.is_on_diagonal:
+            values = kernel.tile(block, block)
+            # A product's diagonal is off by rounding, which the kernel's own formula is not.
+            np.fill_diagonal(values, kernel.diagonal(block))
+        else:
+            values = kernel.tile(block, features.take(order[place.columns]))
+        return place, reduce(place, values)
 
     for done, result in enumerate(workers.map(one, jobs), start=1):
         yield result
@@ -136,31 +145,34 @@ def exact_sums(
     codes = np.repeat(np.arange(len(groups)), sizes)
     # Rows are in the order of their groups, so within a tile a group is one stretch.
     starts = {
-        start: np.flatnonzero(np.diff(codes[start:stop], prepend=-1)) for start, stop in tiles(len(order), TILE)
+        start: np.flatnonzero(np.diff(codes[start:stop], prepend=-1))
+        for start, stop in tiles(len(order), TILE)
     }
     between = np.zeros((len(groups), len(groups)))
     diagonal = np.zeros(len(groups))
     rows = np.zeros((len(order), len(groups))) if per_row else None
 
-    def reduce(tile: Tile) -> tuple[Tile, NDArray[np.float64], NDArray[np.float64] | None]:
-        across = np.add.reduceat(tile.values, starts[tile.columns.start], axis=1, dtype=np.float64)
-        down = None
-        if per_row and tile.diagonal is None:
-            down = np.add.reduceat(tile.values, starts[tile.rows.start], axis=0, dtype=np.float64)
-        return Tile(tile.rows, tile.columns, tile.values[:0], tile.diagonal), across, down
+    def reduce(place: Place, values: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        across = np.add.reduceat(values, starts[place.columns.start], axis=1, dtype=np.float64)
+        if place.is_on_diagonal:
+            return across, values.diagonal().astype(np.float64)
+        if not per_row:
+            return across, np.empty(0)
+        return across, np.add.reduceat(values, starts[place.rows.start], axis=0, dtype=np.float64)
 
-    for tile, across, down in over_tiles(features, kernel, order, workers, reduce, progress):
-        upper, lower = codes[tile.rows][starts[tile.rows.start]], codes[tile.columns][starts[tile.columns.start]]
-        block = np.add.reduceat(across, starts[tile.rows.start], axis=0)
+    for place, (across, other) in over_tiles(features, kernel, order, workers, reduce, progress):
+        stretches = starts[place.rows.start]
+        upper, lower = codes[place.rows][stretches], codes[place.columns][starts[place.columns.start]]
+        block = np.add.reduceat(across, stretches, axis=0)
         between[np.ix_(upper, lower)] += block
-        if tile.diagonal is None:
-            between[np.ix_(lower, upper)] += block.T
-        else:
-            diagonal[upper] += np.add.reduceat(tile.diagonal, starts[tile.rows.start])
         if rows is not None:
-            rows[tile.rows, lower] += across
-            if down is not None:
-                rows[tile.columns, upper] += down.T
+            rows[place.rows, lower] += across
+        if place.is_on_diagonal:
+            diagonal[upper] += np.add.reduceat(other, stretches)
+            continue
+        between[np.ix_(lower, upper)] += block.T
+        if rows is not None:
+            rows[place.columns, upper] += other.T
     return GroupSums(sizes, between, diagonal, rows)
 
 
@@ -180,7 +192,9 @@ def factor_sums(
     with_diagonal : also sum the diagonal, which under Nyström costs more than all the rest.
     """
     jobs = [
-        (code, group[slice(*piece)]) for code, group in enumerate(groups) for piece in tiles(len(group), FACTOR_ROWS)
+        (code, group[slice(*piece)])
+        for code, group in enumerate(groups)
+        for piece in tiles(len(group), FACTOR_ROWS)
     ]
 
     def gather(job: tuple[int, Rows]) -> tuple[int, NDArray[np.float64], float]:

@@ -1,15 +1,77 @@
-"""Estimates of the maximum mean discrepancy that need no kernel matrix of all rows."""
+"""Estimators of the squared maximum mean discrepancy.
+
+Biased (the paper's): MMD² = mean of K over pairs within T + mean over pairs within V - 2 mean across, each
+row paired with itself too. Unbiased: without those pairs, so that it is 0 on average for equal distributions
+and may be negative.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.kernel_sums import GroupSums
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.problem import Members
+
+ESTIMATORS = ("biased", "unbiased")
+
+Sums = NDArray[np.float64]
+
+
+def two_sample(
+    estimator: str,
+    sizes: tuple[Any, Any],
+    within: tuple[Sums, Sums],
+    across: Sums,
+    diagonals: tuple[Sums, Sums] | None = None,
+) -> Sums:
+    """MMD² of two groups from kernel sums, of any matching shapes.
+
+    Parameters
+    ----------
+    sizes : rows of each group.
+    within : sum of K_ij within each group, each row with itself too.
+    across : sum of K_ij between the groups.
+    diagonals : sum of K_ii over each group; for the unbiased estimator.
+
+    Returns
+    -------
+    NaN where a group is too small: one row for the unbiased estimator.
+
+    >>> one = np.ones(())
+    >>> float(two_sample("biased", (2, 2), (4 * one, 2 * one), one))
+    1.0
+    """
+    first, second = (np.asarray(size, dtype=np.float64) for size in sizes)
+    means = []
+    for place, size in enumerate((first, second)):
+        if estimator == "biased":
+            means.append(within[place] / size**2)
+            continue
+        assert diagonals is not None
+        pairs = np.where(size > 1, size * (size - 1), np.nan)
+        means.append((within[place] - diagonals[place]) / pairs)
+    return np.asarray(means[0] + means[1] - 2.0 * across / (first * second))
+
+
+def squared_discrepancies(sums: GroupSums, estimator: str) -> Sums:
+    """MMD² between all pairs of groups, shape (G, G), with zeros on the diagonal."""
+    within = np.diag(sums.between)
+    diagonals = None if sums.diagonal is None else (sums.diagonal[:, None], sums.diagonal[None, :])
+    squared = two_sample(
+        estimator,
+        (sums.sizes[:, None], sums.sizes[None, :]),
+        (within[:, None], within[None, :]),
+        sums.between,
+        diagonals,
+    )
+    np.fill_diagonal(squared, 0.0)
+    return squared
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.kernel_sums import FACTOR_ROWS, Factors, Rows, Tile, over_tiles
+from clustersplit_cli.core.features import Features, Floats
+from clustersplit_cli.core.kernel_sums import FACTOR_ROWS, TILE, Factors, Place, Rows, over_tiles
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.mmd import two_sample
 from clustersplit_cli.core.workers import Workers, tiles
@@ -39,11 +39,32 @@ class Permuted:
 
 
 def regroupings(first: int, second: int, count: int, rng: np.random.Generator) -> Draws:
-    """Draw memberships in the first group, shape (first + second, 1 + count); column 0 is the given grouping."""
+    """Draw who is in the first group, shape (first + second, 1 + count); column 0 is the given grouping."""
     draws = np.zeros((1 + count, first + second), dtype=np.int8)
     draws[:, :first] = 1
     rng.permuted(draws[1:], axis=1, out=draws[1:])
     return np.ascontiguousarray(draws.T)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Kernel sums of every regrouping, shape (1 + B,), and of all rows together.
+
+    Attributes
+    ----------
+    inside : u'Ku, within the first group.
+    with_all : u'K1, between the first group and all rows.
+    diagonal : sum of K_ii over the first group.
+    total, trace : 1'K1 and tr K.
+    precision : the relative rounding error of a kernel value.
+    """
+
+    inside: NDArray[np.float64]
+    with_all: NDArray[np.float64]
+    diagonal: NDArray[np.float64]
+    total: float
+    trace: float
+    precision: float
 
 
 def permuted_exactly(
@@ -55,82 +76,88 @@ def permuted_exactly(
     workers: Workers,
     progress: Progress = silent,
 ) -> Permuted:
-    """Measure all regroupings in one symmetric pass over tiles of the kernel.
+    """Measure all regroupings in one symmetric pass over blocks of the kernel.
 
     Parameters
     ----------
     groups : rows of the two groups.
     draws : (n, 1 + B), from `regroupings`.
     """
-    n = len(draws)
     inside = np.zeros(draws.shape[1])
-    row_sums, diagonal = np.zeros(n), np.zeros(n)
+    row_sums, diagonal = np.zeros(len(draws)), np.zeros(len(draws))
 
-    def reduce(tile: Tile) -> tuple[Tile, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        kind = tile.values.dtype
-        left, right = draws[tile.rows].astype(kind), draws[tile.columns].astype(kind)
-        found = np.einsum("ij,ij->j", left, tile.values @ right, dtype=np.float64)
-        across = tile.values.sum(axis=1, dtype=np.float64)
-        down = tile.values.sum(axis=0, dtype=np.float64)
-        return Tile(tile.rows, tile.columns, tile.values[:0], tile.diagonal), found, across, down
+    def reduce(place: Place, values: Floats) -> tuple[NDArray[np.float64], ...]:
+        left, right = (draws[part].astype(values.dtype) for part in (place.rows, place.columns))
+        found = np.einsum("ij,ij->j", left, values @ right, dtype=np.float64)
+        across = values.sum(axis=1, dtype=np.float64)
+        other = values.diagonal() if place.is_on_diagonal else values.sum(axis=0, dtype=np.float64)
+        return found, across, other.astype(np.float64)
 
-    precision = 0.0
-    for tile, found, across, down in over_tiles(
-        features, kernel, np.concatenate(groups), workers, reduce, progress
-    ):
-        precision = float(np.finfo(tile.values.dtype).eps)
-        row_sums[tile.rows] += across
-        if tile.diagonal is None:
-            row_sums[tile.columns] += down
-            inside += 2.0 * found
-        else:
-            diagonal[tile.rows] = tile.diagonal
+    order = np.concatenate(groups)
+    for place, (found, across, other) in over_tiles(features, kernel, order, workers, reduce, progress):
+        row_sums[place.rows] += across
+        if place.is_on_diagonal:
+            diagonal[place.rows] = other
             inside += found
-    return _permuted(inside, draws.T @ row_sums, draws.T @ diagonal, row_sums, diagonal, draws, estimator, precision)
+        else:
+            row_sums[place.columns] += other
+            inside += 2.0 * found
+    with_all, own = _summed_over_first(draws, np.stack([row_sums, diagonal], axis=1)).T
+    precision = float(np.finfo(features.dtype).eps)
+    sums = _Sums(inside, with_all, own, float(row_sums.sum()), float(diagonal.sum()), precision)
+    return _estimates(sums, groups, estimator)
 
 
 def permuted_by_factors(
-    factors: Factors,
-    groups: tuple[Rows, Rows],
-    draws: Draws,
-    estimator: str,
-    workers: Workers,
-    progress: Progress = silent,
+    factors: Factors, groups: tuple[Rows, Rows], draws: Draws, estimator: str, workers: Workers
 ) -> Permuted:
     """Measure all regroupings through the kernel's factors; parameters as in `permuted_exactly`."""
     order = np.concatenate(groups)
-    pieces = tiles(len(order), FACTOR_ROWS)
-    wants_diagonal = estimator == "unbiased"
+    diagonal = np.zeros(len(order))  # costly under Nyström, and needed by one estimator only
 
-    def gather(piece: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]:
+    def gather(piece: tuple[int, int]) -> NDArray[np.float64]:
         block = factors.unmixed(order[slice(*piece)])
-        taken = draws[slice(*piece)].astype(block.dtype)
-        squares = np.zeros(len(block))
-        if wants_diagonal:
+        if estimator == "unbiased":
             image = factors.mix(block.astype(np.float64, copy=False))
-            squares = np.einsum("ij,ij->i", image, image)
-        sums = np.asarray(taken.T @ block, dtype=np.float64)
-        return sums, block.sum(axis=0, dtype=np.float64), squares, float(np.finfo(block.dtype).eps)
+            diagonal[slice(*piece)] = np.einsum("ij,ij->i", image, image)
+        # One more regrouping, with all rows in the first group, gives the sum over all rows.
+        taken = np.pad(draws[slice(*piece)], ((0, 0), (0, 1)), constant_values=1)
+        return np.asarray(taken.astype(block.dtype).T @ block, dtype=np.float64)
 
-    taken: NDArray[np.float64] | None = None
-    parts: list[NDArray[np.float64]] = []
-    total, precision = np.zeros(1), 0.0
-    for done, (part, whole, squares, precision) in enumerate(workers.map(gather, pieces), start=1):
-        taken = part if taken is None else taken + part
-        total = total + whole
-        parts.append(squares)
-        progress("permutations", done, len(pieces))
-    assert taken is not None
-    image, whole_image = factors.mix(taken), factors.mix(total[None, :])[0]
-    diagonal = np.concatenate(parts)
-    inside = np.einsum("ij,ij->i", image, image)
-    return _from_sums(
-        inside,
-        image @ whole_image,
-        float(whole_image @ whole_image),
-        draws.T @ diagonal,
-        float(diagonal.sum()),
-        draws,
-        estimator,
-        precision,
+    first, *others = workers.map(gather, tiles(len(order), FACTOR_ROWS))
+    for part in others:
+        first += part
+    image = factors.mix(first)
+    image, whole = image[:-1], image[-1]
+    sums = _Sums(
+        inside=np.einsum("ij,ij->i", image, image),
+        with_all=image @ whole,
+        diagonal=_summed_over_first(draws, diagonal[:, None])[:, 0],
+        total=float(whole @ whole),
+        trace=float(diagonal.sum()),
+        precision=float(np.finfo(factors.precision).eps),
     )
+    return _estimates(sums, groups, estimator)
+
+
+def _summed_over_first(draws: Draws, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum values, shape (n, k), over the first group of every regrouping: shape (1 + B, k)."""
+    total = np.zeros((draws.shape[1], values.shape[1]))
+    for start, stop in tiles(len(draws), TILE):  # in pieces: the whole matrix as float64 would be large
+        total += draws[start:stop].T.astype(np.float64) @ values[start:stop]
+    return total
+
+
+def _estimates(sums: _Sums, groups: tuple[Rows, Rows], estimator: str) -> Permuted:
+    first, second = (len(group) for group in groups)
+    across = sums.with_all - sums.inside
+    squared = two_sample(
+        estimator,
+        (first, second),
+        (sums.inside, sums.total - sums.with_all - across),
+        across,
+        (sums.diagonal, sums.trace - sums.diagonal),
+    )
+    typical = abs(sums.total) / (first + second) ** 2 + float(np.abs(squared).max())
+    # Sums are rounded in float64 even where kernel values are rounded more coarsely.
+    return Permuted(squared, max(4 * sums.precision, 64 * float(np.finfo(np.float64).eps)) * typical)
