@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import split
+from clustersplit_cli.cli import split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
@@ -55,6 +55,11 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit split feats.parquet --h 0.2 --kernel rbf",
 )(split.split)
+app.command(
+    "verify",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit verify feats_split",
+)(verify.verify)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -94,7 +99,8 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
         error, "format_message"
     ):  # Typer carries its own copy of Click: know its errors by their looks
         message = error.format_message().strip().rstrip(".")
-        command = "clustersplit split" if words[:1] == ["split"] else "clustersplit"
+        known = [command.name for command in app.registered_commands]
+        command = f"clustersplit {words[0]}" if words and words[0] in known else "clustersplit"
         return message[:1].lower() + message[1:], f"see {command} --help", 2
     cure = "this is a bug in clustersplit: please report it with the output of the same command and --debug"
     return f"{type(error).__name__}: {error}", cure, BUG

@@ -123,11 +123,11 @@ class Output:
             force=self.force,
         )
         if self.json:
-            _print_to_stdout(text)
+            print_to_stdout(text)
         return paths + annotated
 
 
-def _print_to_stdout(text: str) -> None:
+def print_to_stdout(text: str) -> None:
     """Print text as UTF-8, whatever the terminal's own encoding."""
     from clustersplit_cli.data.destination import output_error
 

@@ -10,7 +10,18 @@ import typer
 
 from clustersplit_cli.errors import UsageError
 
-_TEXTS = ("label", "domain", "id", "rounding", "kernel", "standardize", "effort", "solver", "certify")
+_TEXTS = (
+    "label",
+    "domain",
+    "id",
+    "rounding",
+    "kernel",
+    "standardize",
+    "effort",
+    "solver",
+    "certify",
+    "bound",
+)
 _PATHS = ("label_file", "domain_file", "metadata")
 _LISTS = ("columns", "stratify", "exclude", "format")
 _INTEGERS = ("degree", "restarts", "max_iter", "seed")
@@ -91,3 +102,10 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
     if name in _PATHS:
         return Path(value)
     return _RESOLVED_DEFAULTS.get((name, value), str(value))
+
+
+def replayed_options(options: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """The options of an earlier run, as the command line gives them; what it had not is left out."""
+    return {
+        name: _as_option(name, options[name], source) for name in REPLAYED if options.get(name) is not None
+    }

@@ -16,8 +16,8 @@ from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def render_json(report: Report) -> str:
-    """Render the report as JSON text that ends with a newline and can be encoded as UTF-8.
+def render_json(report: Any) -> str:
+    """Render a report, or any other dataclass, as JSON text that ends with a newline and is valid UTF-8.
 
     Keys come in the order of the dataclasses, floats in full precision. A number that is not finite becomes
     null: JSON has no word for it, and a report must stay readable whatever happened.

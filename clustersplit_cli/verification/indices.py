@@ -1,0 +1,91 @@
+"""Do two lists of row positions describe a split of the input? Judged from the numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+
+Indices = NDArray[np.int64]
+_NAMED = 5
+
+
+def check_partition(
+    train: Indices, val: Indices, dataset: Dataset, *, must_be_sorted: bool = True
+) -> Iterator[Check]:
+    """Check that the positions are in range, sorted, distinct, and cover every row that takes part once."""
+    sides = {"train": train, "val": val}
+    n = dataset.n_rows
+    outside = {side: rows[(rows < 0) | (rows >= n)] for side, rows in sides.items()}
+    yield _judge("rows in range", outside, f"all within 0..{n - 1}", f"outside 0..{n - 1}")
+    falls = {side: rows[1:][np.diff(rows) < 0] for side, rows in sides.items()}
+    if must_be_sorted or not any(map(len, falls.values())):
+        yield _judge("rows sorted", falls, "both sides ascend", "lower than the row before")
+    else:
+        yield Check("rows sorted", SKIPPED, "not ascending, which only our own files must be")
+    yield _judge("rows distinct", {side: _repeated(rows) for side, rows in sides.items()}, "no row twice")
+    shared = np.intersect1d(train, val)
+    yield _judge("sides disjoint", {"both": shared}, "no row on both sides", "on both sides")
+    both = np.union1d(train, val)
+    missing = np.setdiff1d(dataset.rows, both)
+    left_out = np.setdiff1d(both[(both >= 0) & (both < n)], dataset.rows)
+    wrong = {"neither side": missing, "a side though excluded or dropped": left_out}
+    covered = f"{len(dataset.rows)} of {n} rows take part, each is on a side"
+    yield _judge("rows complete", wrong, covered, "")
+
+
+def check_cells(train: Indices, val: Indices, dataset: Dataset, constraints: Constraints) -> Check:
+    """Count each cell's rows on either side and compare with its bounds."""
+    codes, sizes = constraints.cells.codes, constraints.cells.sizes
+    in_val, in_train = (
+        np.bincount(codes[np.isin(dataset.rows, rows)], minlength=len(sizes)) for rows in (val, train)
+    )
+    short = in_val < constraints.lower
+    over = in_val > constraints.upper
+    uncovered = in_train + in_val != sizes
+    wrong = np.flatnonzero(short | over | uncovered).tolist()
+    if not wrong:
+        return Check("cell counts", OK, f"{len(sizes)} cells, all within their bounds")
+    named = [
+        f"{constraints.cells.describe(cell)}: {in_val[cell]} of {sizes[cell]} in validation"
+        f", wanted {_bounds(constraints, cell)}"
+        + (f", {in_train[cell]} in training" if uncovered[cell] else "")
+        for cell in wrong[:_NAMED]
+    ]
+    more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return Check("cell counts", FAILED, f"{len(wrong)} of {len(sizes)} cells: {'; '.join(named)}{more}")
+
+
+def is_partition(checks: list[Check]) -> bool:
+    """Whether nothing but the order of the rows was found wrong."""
+    return all(check.status != FAILED or check.name == "rows sorted" for check in checks)
+
+
+def named_rows(rows: Indices) -> str:
+    """Name the first few rows."""
+    text = ", ".join(map(str, rows[:_NAMED].tolist()))
+    return f"{text} and {len(rows) - _NAMED} more" if len(rows) > _NAMED else text
+
+
+def _judge(name: str, wrong: dict[str, Indices], fine: str, what: str = "repeated") -> Check:
+    found = [
+        f"{side}: {'row' if len(rows) == 1 else 'rows'} {named_rows(rows)}{f' {what}' if what else ''}"
+        for side, rows in wrong.items()
+        if len(rows)
+    ]
+    return Check(name, FAILED, "; ".join(found)) if found else Check(name, OK, fine)
+
+
+def _repeated(rows: Indices) -> Indices:
+    values, counts = np.unique(rows, return_counts=True)
+    return values[counts > 1]
+
+
+def _bounds(constraints: Constraints, cell: int) -> str:
+    lower, upper = int(constraints.lower[cell]), int(constraints.upper[cell])
+    return str(lower) if lower == upper else f"{lower} to {upper}"

@@ -1,0 +1,62 @@
+"""Where the input of an earlier run is now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.errors import InputError
+
+_COMPANIONS = ("label_file", "domain_file", "metadata")
+
+
+def locate_inputs(
+    directory: Path, report: Mapping[str, Any], request: ReadRequest, moved: Mapping[str, Path | None]
+) -> ReadRequest:
+    """Find the files that a report names.
+
+    A relative path is looked for from the working directory, from the run directory, and from the one that
+    holds it.
+
+    Parameters
+    ----------
+    request : how to read, with companions where the report says they are.
+    moved : `features`, `label_file`, `domain_file`, `metadata` where the user says they are; None: unsaid.
+
+    Raises
+    ------
+    InputError
+        If a file is nowhere.
+    """
+    found: dict[str, Path | None] = {"path": moved["features"] or _present(directory, features_path(report))}
+    for name in _COMPANIONS:
+        stated: Path | None = getattr(request, name)
+        option = f"--{name.replace('_', '-')}"
+        found[name] = moved[name] or (None if stated is None else _present(directory, stated, option))
+    return replace(request, **found)  # type: ignore[arg-type]
+
+
+def features_path(report: Mapping[str, Any]) -> Path:
+    """The path that FEATURES was, from the paths of the files that were read for it."""
+    try:
+        paths = [file["path"] for file in report["input"]["files"] if file["role"] == "features"]
+        parts = Path(os.path.commonpath(paths)).parts
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            "the report does not say which features were read", hint="name them with --features"
+        ) from None
+    # Hive partitions are columns only if the directory that holds them is what is read.
+    partition = next((place for place, part in enumerate(parts[:-1] or parts) if "=" in part), len(parts))
+    whole = len(paths) == 1 and partition == len(parts)
+    return Path(paths[0]) if whole else Path(*parts[:partition])
+
+
+def _present(directory: Path, path: Path, option: str = "--features") -> Path:
+    for base in (Path(), directory, directory.parent):
+        if os.path.lexists(base / path):
+            return base / path
+    raise InputError(f"the input {path} is not there any more", hint=f"say where it is with {option}")

@@ -1,0 +1,217 @@
+"""The order of the checks, for a run directory and for a split by another tool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clustersplit_cli import pipeline
+from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.direct import by_definition
+from clustersplit_cli.core.duplicates import lowest_rows_first
+from clustersplit_cli.core.geometry import FactorGeometry
+from clustersplit_cli.core.problem import Members, evaluate
+from clustersplit_cli.core.search import Run, Solution, Step
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.outcome import Outcome
+from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.summarize import summarize
+from clustersplit_cli.verification.files import IndexFiles, check_ids, stated_formats
+from clustersplit_cli.verification.indices import check_cells, check_partition, is_partition, named_rows
+from clustersplit_cli.verification.stated import check_stated, check_trace, differences
+
+DEFINITION_TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}
+"""The report's kernel may be in float32; a Nyström kernel's small eigenvalues are sensitive to that."""
+SIGMAS = 6.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run directory as it was found.
+
+    Attributes
+    ----------
+    report : the content of its report.
+    config : options outside the pipeline's reach, as reading resolved them now.
+    """
+
+    directory: Path
+    report: Mapping[str, Any]
+    config: Mapping[str, Any]
+    indices: IndexFiles
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether another strategy made the split, so that nothing was searched or certified."""
+        return self.report["config"].get("strategy") is not None
+
+
+def verify_run(
+    claim: Claim,
+    dataset: Dataset,
+    options: CheckedOptions,
+    *,
+    rerun: bool = False,
+    progress: Progress = silent,
+) -> Iterator[Check]:
+    """Check a run directory against its input.
+
+    Parameters
+    ----------
+    rerun : also search again, and compare the split, the trace and the restarts.
+    """
+    yield claim.indices.check
+    if not claim.indices.is_complete:
+        yield Check("recomputed results", SKIPPED, "an index file cannot be read")
+        return
+    train, val = claim.indices.sides["train"], claim.indices.sides["val"]
+    partition = list(check_partition(train, val, dataset))
+    yield from partition
+    if dataset.ids is not None and is_partition(partition):
+        yield check_ids(claim.directory, stated_formats(claim.report["config"]), claim.indices.sides, dataset)
+    yield check_cells(train, val, dataset, _constraints(dataset, options))
+    if not (is_partition(partition) and len(train) and len(val)):
+        yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
+        return
+    members = np.isin(dataset.rows, val)
+    with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
+        outcome = _recompute(claim, setting, members, progress)
+        recomputed = _as_report(outcome)
+        if claim.is_baseline:
+            recomputed["certificate"] = recomputed["bound"] = None
+        yield from check_stated(claim.report, recomputed)
+        yield _check_definition(claim.report, setting, members, progress)
+        if claim.is_baseline:
+            return
+        yield check_trace(claim.report)
+        yield _check_ties(setting, members)
+        if rerun:
+            yield _check_rerun(claim.report, setting, outcome, progress)
+
+
+def verify_split(indices: IndexFiles, dataset: Dataset, options: CheckedOptions) -> Iterator[Check]:
+    """Check a split by another tool: whether it is one, and whether every cell has its share."""
+    yield indices.check
+    if indices.is_complete:
+        train, val = indices.sides["train"], indices.sides["val"]
+        yield from check_partition(train, val, dataset, must_be_sorted=False)
+        yield check_cells(train, val, dataset, _constraints(dataset, options))
+
+
+def _constraints(dataset: Dataset, options: CheckedOptions) -> Constraints:
+    columns = {word: (found.codes, found.values) for word, found in dataset.categories.items()}
+    cells = joint_cells(columns, len(dataset.rows))
+    return make_constraints(cells, options.holdout, options.tolerance, options.rounding)
+
+
+def _recompute(claim: Claim, setting: pipeline.Setting, members: Members, progress: Progress) -> Outcome:
+    """Measure the given split through the pipeline's own functions."""
+    return pipeline.report_on(
+        setting,
+        _as_solution(members, converged=_said_to_converge(claim.report)),
+        config=claim.config,
+        stopwatch=Stopwatch(),
+        progress=progress,
+    )
+
+
+def _as_report(outcome: Outcome) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(render_json(summarize(outcome, Stopwatch())))
+    return report
+
+
+def _as_solution(members: Members, *, converged: bool) -> Solution:
+    """A given split in the form of one that was found; how it was found is not looked at."""
+    nothing = Run("given", 0, 0.0, 0.0, converged)
+    return Solution(members, (Step("start", 0, np.inf),), (nothing,), 0, converged)
+
+
+def _said_to_converge(report: Mapping[str, Any]) -> bool:
+    """Whether the report's winner converged, which only a new search could tell."""
+    try:
+        winner = report["search"]["winner"]
+        return any(run["start"] == winner and run["converged"] for run in report["restarts"])
+    except (KeyError, TypeError):
+        return True
+
+
+def _check_definition(
+    report: Mapping[str, Any], setting: pipeline.Setting, members: Members, progress: Progress
+) -> Check:
+    """Compare MMD², Psi and SSq with sums of kernel values in float64."""
+    name, geometry = "by definition", setting.problem.geometry
+    kernel = setting.prepared.kernel
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = by_definition(
+            setting.dataset.features,
+            members,
+            kernel=kernel.name,
+            gamma=kernel.gamma,
+            degree=kernel.degree,
+            standardize=setting.options.standardize,
+            landmarks=geometry.landmarks if isinstance(geometry, FactorGeometry) else None,
+            workers=setting.workers,
+            on_done=lambda done, total: progress("definition", done, total),
+        )
+    tolerance = DEFINITION_TOLERANCE[setting.memory.geometry]
+    try:
+        pairs = {
+            "mmd.value": (report["mmd"]["value"] ** 2, found.mmd_squared),
+            "mmd.squared": (report["mmd"]["squared"], found.mmd_squared),
+            "objective.psi": (report["objective"]["psi"], found.psi),
+            "objective.ssq_total": (report["objective"]["ssq_total"], found.ssq_total),
+        }
+        # Rounding is relative to the scatter that the numbers are differences of. The trace of a Nyström
+        # kernel, and with it the scatter, may be an estimate.
+        rounding = tolerance * abs(found.ssq_total)
+        slack = {"mmd": rounding / setting.problem.n, "objective": rounding + SIGMAS * geometry.trace_error}
+        wrong = [
+            f"{key} gives {stated:.9g}, by definition {value:.9g}"
+            for key, (stated, value) in pairs.items()
+            if not abs(stated - value) <= max(tolerance * abs(value), slack[key.partition(".")[0]])
+        ]
+    except (KeyError, TypeError):
+        return Check(name, FAILED, "the report states no MMD or no objective")
+    if not np.isfinite([found.mmd_squared, found.psi, found.ssq_total]).all():
+        return Check(name, SKIPPED, "the features are too large to be squared")
+    if wrong:
+        return Check(name, FAILED, "; ".join(wrong))
+    return Check(name, OK, f"MMD {max(found.mmd_squared, 0.0) ** 0.5:.6g}, Psi {found.psi:.6g} in float64")
+
+
+def _check_ties(setting: pipeline.Setting, members: Members) -> Check:
+    """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
+    codes = setting.problem.constraints.cells.codes
+    lowest = lowest_rows_first(members, setting.dataset.features, codes, setting.workers)
+    wrong = setting.dataset.rows[lowest != members]
+    if len(wrong):
+        return Check(
+            "identical rows", FAILED, f"not the lowest ones are in validation: rows {named_rows(wrong)}"
+        )
+    return Check("identical rows", OK, "the lowest of each cell are in validation")
+
+
+def _check_rerun(
+    report: Mapping[str, Any], setting: pipeline.Setting, given: Outcome, progress: Progress
+) -> Check:
+    """Search again with the same seed: the split and the account of the search must be the same."""
+    solution = pipeline.find_split(setting, progress)
+    wrong = setting.dataset.rows[solution.members != given.solution.members]
+    faults = [f"rows {named_rows(wrong)} go to the other side"] if len(wrong) else []
+    again = _as_report(
+        replace(given, solution=solution, measured=evaluate(setting.problem, solution.members))
+    )
+    for key in ("trace", "search", "restarts"):
+        faults += differences(report.get(key), again[key], key)
+    if faults:
+        return Check("search again", FAILED, "; ".join(faults[:3]))
+    return Check("search again", OK, "the same split, trace and restarts")

@@ -1,0 +1,146 @@
+"""Is what a report states true? Its numbers against recomputed ones, and its trace against itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+
+RELATIVE = 1e-9
+"""Rounding differs between processors, hardly more than this after averaging over all rows."""
+_NOISE = {"identity_residual": 1e-6, "gap": 1e-7}
+"""Numbers that are nothing but rounding are compared by size, not by digits."""
+_LOOSE = {"mmd_mean": 1e-5, "mmd_sd": 1e-3, "mmd_squared_unbiased": 1e-5, "standard_error": 1e-5}
+"""Random splits are measured in the precision of the search; subsamples are small."""
+_LOOSE |= {"mmd_upper": 1e-5, "fraction": 1e-5}
+"""Eigensolvers stop at a tolerance."""
+_DIFFERENCES_NAMED = 3
+
+COMPARED = {
+    "input": "input",
+    "sizes": "sizes",
+    "mmd": "MMD",
+    "objective": "objective",
+    "constraints": "stated cells",
+    "certificate": "certificate",
+    "bound": "bound",
+    "baselines": "random baseline",
+    "warnings": "warnings",
+    "seed": "seed",
+    "config": "configuration",
+    "plan": "geometry",
+}
+"""Top-level keys of the report that follow from the input, the index files and the configuration alone."""
+_OF_THE_MACHINE = {"memory", "threads", "bytes", "budget", "reason"}
+_OF_THE_RUN = {"strategy", "leave", "restarts", "effort", "max_iter", "solver", "certify", "path", "message"}
+
+
+def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Iterator[Check]:
+    """Compare every part of the report that can be recomputed; each is one check."""
+    for key, name in COMPARED.items():
+        wrong = list(differences(stated.get(key), recomputed[key], key))
+        if wrong:
+            more = f"; and {len(wrong) - _DIFFERENCES_NAMED} more" if len(wrong) > _DIFFERENCES_NAMED else ""
+            yield Check(name, FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]) + more)
+        elif recomputed[key] is None:
+            yield Check(name, SKIPPED, "the report states none")
+        else:
+            told = _TOLD.get(key)
+            yield Check(name, OK, told(recomputed[key]) if told else "as stated")
+
+
+def differences(stated: Any, recomputed: Any, place: str) -> Iterator[str]:
+    """Walk both trees and say where they differ."""
+    leaf = place.rpartition(".")[2]
+    if leaf in _OF_THE_MACHINE | _OF_THE_RUN:
+        return
+    if isinstance(recomputed, Mapping) and isinstance(stated, Mapping):
+        keys = [*recomputed, *(key for key in stated if key not in recomputed)]
+        for key in keys:
+            yield from differences(stated.get(key), recomputed.get(key), f"{place}.{key}")
+    elif isinstance(recomputed, list) and isinstance(stated, list):
+        if len(stated) != len(recomputed):
+            yield f"{place} has {len(stated)} entries in the report, recomputed {len(recomputed)}"
+            return
+        for index, (said, found) in enumerate(zip(stated, recomputed, strict=True)):
+            name = f"{place}[{_cell_name(found) or index}]"
+            yield from differences(said, found, name)
+    elif not _same(stated, recomputed, leaf):
+        yield f"{place} is {_short(stated)} in the report, recomputed {_short(recomputed)}"
+
+
+def check_trace(report: Mapping[str, Any]) -> Check:
+    """Check that the trace falls, ends at the stated Psi, and agrees with what else is said of the search."""
+    try:
+        wrong = list(_trace_faults(report))
+        steps = len(report["trace"])
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        return Check("trace", FAILED, f"the trace, search or restarts are malformed ({error})")
+    if wrong:
+        return Check("trace", FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]))
+    return Check("trace", OK, f"{steps} points, never rising, ending at the stated Psi")
+
+
+def _trace_faults(report: Mapping[str, Any]) -> Iterator[str]:
+    trace, psi = report["trace"], report["objective"]["psi"]
+    if not trace:
+        yield "the trace is empty"
+        return
+    for number, point in enumerate(trace):
+        if point["iteration"] != number:
+            yield f"trace[{number}] says it is iteration {point['iteration']}"
+    for number, (before, after) in enumerate(pairwise(trace), start=1):
+        if after["psi"] > before["psi"]:
+            yield f"trace[{number}].psi rises from {before['psi']} to {after['psi']}"
+    if not _same(trace[-1]["psi"], psi, "psi"):
+        yield f"the trace ends at {trace[-1]['psi']}, but Psi is {psi}"
+    gained: dict[str, float] = {}
+    for before, after in pairwise(trace):
+        gained[after["phase"]] = gained.get(after["phase"], 0.0) + before["psi"] - after["psi"]
+    yield from differences(report["search"]["gained"], gained, "search.gained")
+    best = min(report["restarts"], key=lambda run: run["psi"])
+    if best["psi"] < psi - RELATIVE * 1e3 * abs(psi):
+        yield f"start {best['start']} ended at {best['psi']}, below the stated Psi {psi}"
+    winner = [run for run in report["restarts"] if run["start"] == report["search"]["winner"]]
+    if not winner:
+        yield f"the winner {report['search']['winner']} is none of the restarts"
+
+
+def _same(stated: Any, recomputed: Any, leaf: str) -> bool:
+    numbers = all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stated, recomputed)
+    )
+    if not numbers:
+        return type(stated) is type(recomputed) and bool(stated == recomputed)
+    if isinstance(recomputed, int) and isinstance(stated, int):
+        return bool(stated == recomputed)
+    if leaf in _NOISE:
+        return bool(abs(stated - recomputed) <= _NOISE[leaf])
+    return math.isclose(stated, recomputed, rel_tol=_LOOSE.get(leaf, RELATIVE), abs_tol=1e-300)
+
+
+def _cell_name(entry: Any) -> str:
+    """Name a cell or a file by what it is; other entries go by number."""
+    if not isinstance(entry, Mapping):
+        return ""
+    if isinstance(entry.get("cell"), Mapping):
+        return ", ".join(f"{word}={value}" for word, value in entry["cell"].items()) or "all rows"
+    return str(entry.get("path", ""))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_TOLD: dict[str, Callable[[Any], str]] = {
+    "input": lambda said: f"{len(said['files'])} files with the stated hashes, {said['n_rows']} rows",
+    "sizes": lambda said: f"{said['train']} training and {said['val']} validation rows",
+    "mmd": lambda said: f"{said['value']:.6g} under the {said['kernel']} kernel",
+    "objective": lambda said: f"Psi {said['psi']:.6g} of total scatter {said['ssq_total']:.6g}",
+    "certificate": lambda said: f"{said['status']} by {said['backend']}, gap {said['gap']:.2g}",
+    "bound": lambda said: f"MMD at most {said['mmd_upper']:.6g}",
+}
