@@ -18,7 +18,15 @@ from clustersplit_cli.reports.formatting import (
     human_seconds,
     printable,
 )
-from clustersplit_cli.reports.summary import Bound, CellSummary, Certificate, Plan, RandomBaseline, Report
+from clustersplit_cli.reports.summary import (
+    Bound,
+    CellSummary,
+    Certificate,
+    Notice,
+    Plan,
+    RandomBaseline,
+    Report,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,25 +53,34 @@ def render_summary(report: Report, outputs: Sequence[Path], *, console: Console)
 
     Nothing is shortened to fit: the table wraps between clauses, warnings and paths are left to the terminal.
     """
-    rows = summary_rows(report)
+    render_rows(summary_rows(report), console=console)
+    render_warnings(report, console=console)
+    for path in outputs:
+        show(console, ("wrote ", "dim"), (printable(path), ""))
+
+
+def render_rows(rows: Sequence[Row], *, console: Console) -> None:
+    """Print a table of labels and clauses, wrapped between clauses."""
     indent = max(len(row.label) for row in rows) + 2
     for row in rows:
         width = max(console.width - indent, _NARROWEST_VALUE)
         lines = _fill(row.clauses, width) + [line for item in row.items for line in _fill((item,), width)]
         # The first clause may itself be wrapped; then the whole first line is a part of it.
         lead = min(len(row.clauses[0]), len(lines[0]))
-        _show(console, (row.label.ljust(indent), "cyan"), (lines[0][:lead], row.style), (lines[0][lead:], ""))
+        show(console, (row.label.ljust(indent), "cyan"), (lines[0][:lead], row.style), (lines[0][lead:], ""))
         for line in lines[1:]:
-            _show(console, (" " * indent + line, ""))
-    render_warnings(report, console=console)
-    for path in outputs:
-        _show(console, ("wrote ", "dim"), (printable(path), ""))
+            show(console, (" " * indent + line, ""))
 
 
 def render_warnings(report: Report, *, console: Console) -> None:
     """Print the report's warnings, one per line."""
-    for notice in report.warnings:
-        _show(console, ("warning: ", "bold yellow"), (printable(notice.message), ""))
+    render_notices(report.warnings, console=console)
+
+
+def render_notices(notices: Iterable[Notice], *, console: Console) -> None:
+    """Print warnings, one per line."""
+    for notice in notices:
+        show(console, ("warning: ", "bold yellow"), (printable(notice.message), ""))
 
 
 def render_plan(plan: Plan, *, kernel: str) -> str:
@@ -228,7 +245,7 @@ def _fill(clauses: Iterable[str], width: int) -> list[str]:
     return lines
 
 
-def _show(console: Console, *parts: tuple[str, str]) -> None:
+def show(console: Console, *parts: tuple[str, str]) -> None:
     """Print one line of (words, style) pairs; without the styles where the console is no colour terminal."""
     from rich.text import Text  # here, because rich takes longer to import than all of --help
 
