@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.reports.summary import Notice
 
@@ -27,27 +28,30 @@ def notices(found: Outcome) -> tuple[Notice, ...]:
 
 
 def _about_kernel(found: Outcome) -> Iterator[tuple[str, str]]:
-    gamma = found.prepared.kernel.gamma
-    if found.spread is not None and found.spread.is_near_zero:
+    return about_kernel(found.prepared, found.spread, found.options.standardize)
+
+
+def about_kernel(
+    prepared: Prepared, spread: KernelSpread | None, standardize: str
+) -> Iterator[tuple[str, str]]:
+    """Warn of a kernel that hardly tells rows apart, or sees one column only."""
+    gamma = prepared.kernel.gamma
+    if spread is not None and spread.is_near_zero:
         yield (
             "degenerate_kernel",
             f"the kernel is almost the identity (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
-            f"below {found.spread.high:.1g}), so all splits are much alike; try --gamma scale or median",
+            f"below {spread.high:.1g}), so all splits are much alike; try --gamma scale or median",
         )
-    if found.spread is not None and found.spread.is_near_one:
+    if spread is not None and spread.is_near_one:
         yield (
             "degenerate_kernel",
             f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
-            f"above {found.spread.low:.4g}), so it hardly tells rows apart; try --gamma scale or median",
+            f"above {spread.low:.4g}), so it hardly tells rows apart; try --gamma scale or median",
         )
-    if (
-        found.options.kernel == "rbf"
-        and found.options.standardize == "none"
-        and found.prepared.spread_ratio > SPREAD_LIMIT
-    ):
+    if prepared.kernel.name == "rbf" and standardize == "none" and prepared.spread_ratio > SPREAD_LIMIT:
         yield (
             "uneven_spreads",
-            f"the widest feature column spreads {found.prepared.spread_ratio:.3g} times more than the "
+            f"the widest feature column spreads {prepared.spread_ratio:.3g} times more than the "
             "narrowest and dominates the rbf kernel; try --standardize zscore",
         )
 
