@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from clustersplit_cli.core.cbc import CBCAssigner
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.features import Features, Floats
+from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import (
     Geometry,
     choose_landmarks,
@@ -26,10 +26,11 @@ from clustersplit_cli.core.geometry import (
     linear_geometry,
     nystrom_geometry,
 )
+from clustersplit_cli.core.image import Image, make_image
 from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.search import EFFORTS, IMAGE_RANK, Solution, search
+from clustersplit_cli.core.search import EFFORTS, Solution, search
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
@@ -95,9 +96,9 @@ class Setting:
     workers: Workers
 
     @cached_property
-    def factors(self) -> Floats:
-        """A low-rank image of the kernel, shape (n, at most IMAGE_RANK)."""
-        return self.problem.geometry.image(IMAGE_RANK, self.streams.image)
+    def image(self) -> Image:
+        """A low-rank image of the kernel."""
+        return make_image(self.problem.geometry, self.streams.image)
 
 
 def split(
@@ -157,8 +158,8 @@ def find_split(setting: Setting, progress: Progress = silent) -> Solution:
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     return search(
         setting.problem,
-        setting.factors,
-        _assigner(options, constraints, workers),
+        setting.image,
+        partial(_assigner, options, workers),
         workers,
         restarts=options.restarts,
         max_iter=options.max_iter,
@@ -227,7 +228,7 @@ def upper_bound(setting: Setting) -> float | None:
         q = setting.memory.landmarks or 0
         if setting.problem.n * q * q > COSTLY_BOUND:
             return None
-    return mmd_upper_bound(setting.problem, setting.factors)
+    return mmd_upper_bound(setting.problem, setting.image)
 
 
 def build_geometry(
@@ -256,5 +257,5 @@ def certify(measured: Evaluation, members: Members, constraints: Constraints, ho
     return certify_by_threshold(measured, members, constraints)
 
 
-def _assigner(options: CheckedOptions, constraints: Constraints, workers: Workers) -> Assigner:
+def _assigner(options: CheckedOptions, workers: Workers, constraints: Constraints) -> Assigner:
     return CBCAssigner(constraints, workers) if options.solver == "cbc" else Selection(constraints)
