@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.workers import Workers, tiles
-
-BLOCK_ROWS = 1024
+from clustersplit_cli.core.workers import Workers
 
 
 def lowest_rows_first(members: Members, raw: Floats, codes: NDArray[np.int64], workers: Workers) -> Members:
@@ -50,12 +48,12 @@ def row_identities(raw: Floats, workers: Workers) -> NDArray[np.int64]:
         mixed ^= mixed >> np.uint64(29)
         return np.asarray(mixed @ multipliers)
 
-    keys = np.concatenate(list(workers.map(hashes, tiles(len(raw), BLOCK_ROWS))))
+    keys = np.concatenate(list(workers.map(hashes, Features(raw).row_tiles())))
     _, first, identity = np.unique(keys, return_index=True, return_inverse=True)
     identity = identity.reshape(-1).astype(np.int64)
     twins = np.flatnonzero(first[identity] != np.arange(len(raw)))
-    for tile in tiles(len(twins), BLOCK_ROWS):
-        rows = twins[slice(*tile)]
+    for start, stop in Features(raw).row_tiles():
+        rows = twins[start:stop]
         collided = (raw[rows] != raw[first[identity[rows]]]).any(axis=1)
         # Rows whose hash collides without being equal are told apart; they are too rare to match up.
         identity[rows[collided]] = len(first) + rows[collided]
