@@ -191,7 +191,7 @@ def search(
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
-    runs, steps = _measure(problem, names, [last[start] for start in range(len(names))], best)
+    runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
     return Solution(canonical(best.members), steps, runs, best.start, best.converged)
 
 
@@ -221,7 +221,7 @@ def _starts(
     return names, np.concatenate([spectral, random], axis=1)
 
 
-def _measure(
+def measure_runs(
     problem: Problem, names: list[str], ends: list[Trail], best: Trail
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
     """Measure where all starts ended and what the winner passed, on the kernel itself and in float64."""
@@ -242,8 +242,8 @@ def _measure(
 
 def _mmd(problem: Problem, trail: Trail, psi: float) -> float:
     """MMD from Psi through the ANOVA identity."""
-    n_val = int(trail.members.sum())
-    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val))))
+    n, n_val = problem.n_rows, int(problem.count(trail.members[:, None])[0])
+    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * n / (n_val * (n - n_val))))
 
 
 def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:
