@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.repair import repair
 from clustersplit_cli.errors import SolverError
 
 INTEGRALITY = 1e-6
@@ -24,6 +25,8 @@ CHUNKS = 24
 """Pieces that each class of atoms is cut into for a first guess of the duals."""
 NEAR = 400
 """Atoms of smallest reduced cost that are left free at first."""
+BRANCH = 80
+"""Atoms beside the fractional ones that branch and bound begins with."""
 ZERO = 1e-9
 """Reduced costs below this, on costs scaled to 1, are rounding."""
 
@@ -90,9 +93,14 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Limits:
-    """When branch and bound may stop: at a relative gap, or after some nodes or seconds."""
+    """When branch and bound may stop: at a relative gap, or after some nodes or seconds.
+
+    With `repairing`, a choice is first made from the relaxed one by exchanges, and with no nodes allowed
+    it is all there is.
+    """
 
     gap: float = 0.0
+    repairing: bool = False
     nodes: int | None = None
     seconds: float | None = None
 
@@ -270,7 +278,15 @@ def _branch(
     by_weight = np.argsort(weight, kind="stable")
     best = present
     best_cost = np.inf if present is None else float(costs @ present)
-    width = min(len(free), max(NEAR, int((weight == 0).sum())))
+    if limits.repairing:
+        mended = _repaired(program, costs, relaxed, present)
+        if mended is not None and float(costs @ mended) < best_cost:
+            best, best_cost = mended, float(costs @ mended)
+        if best is not None and (limits.nodes == 0 or best_cost - least <= limits.gap * abs(least)):
+            return Assignment(best, best_cost * scale, least * scale, True, False)
+        if limits.nodes == 0:
+            limits = Limits(limits.gap, seconds=limits.seconds)
+    width = min(len(free), BRANCH + int((weight == 0).sum()))
     proven = False
     while True:
         open_atoms = free[np.sort(by_weight[:width])]
@@ -284,7 +300,7 @@ def _branch(
             # It ran out of nodes or time before it found anything: a larger program would too.
             if best is not None or width == len(free):
                 break
-            limits = Limits(limits.gap, None, limits.seconds)
+            limits = Limits(limits.gap, seconds=limits.seconds)
         elif width >= needed and is_optimal:
             proven = True
             break
@@ -297,6 +313,30 @@ def _branch(
         return None
     bound = best_cost if proven else least
     return Assignment(best, best_cost * scale, bound * scale, True, proven)
+
+
+def _repaired(
+    program: Program,
+    costs: NDArray[np.float64],
+    relaxed: NDArray[np.float64],
+    present: NDArray[np.bool_] | None,
+) -> NDArray[np.bool_] | None:
+    """The better of what exchanges make of the relaxed choice and of the present one."""
+    free = program.free
+    rest = program.columns @ (program.fixed > 0).astype(np.int64)
+    matrix = program.columns[:, free].toarray().astype(np.int32)
+    best: NDArray[np.bool_] | None = None
+    for start in (relaxed > 0.5, present):
+        if start is None:
+            continue
+        mended = repair(matrix, program.lower - rest, program.upper - rest, costs[free], start[free])
+        if mended is None:
+            continue
+        chosen = program.fixed > 0
+        chosen[free] = mended
+        if best is None or costs @ chosen < costs @ best:
+            best = chosen
+    return best
 
 
 def _integers(
