@@ -90,7 +90,7 @@ def test_with_quotas_the_nearest_rows_of_every_cell_are_taken(workers: Workers) 
 
 
 def swap_one_by_one(members: Members, difference: np.ndarray, codes: np.ndarray) -> Members:
-    """The pass as described, row by row: the most eager first; each swaps with the first that waits, if that gains."""
+    """The pass row by row: the most eager first; each swaps with the first that waits, if that gains."""
     result = members.copy()
     gain = np.where(members, difference, -difference)
     waiting: dict[tuple[int, bool], list[int]] = {}
