@@ -132,9 +132,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     head = [
-        f"MMD of the default search over {options.seeds} seeds, as a multiple of the best of {options.starts}",
-        "random Lloyd starts; `thorough` is the smallest multiple of the default's MMD it reached on two seeds;",
-        "`bound` is the share of the upper bound reached; `time` is the search's time over the random starts'.",
+        f"MMD of the default search over {options.seeds} seeds, over that of the best of {options.starts}",
+        "random Lloyd starts; `thorough` is the smallest multiple of that it reached on two seeds; `bound` is the",
+        "share of the upper bound reached; `time` is the search's time over that of the random starts.",
         "",
         "| data, width, cells | worst seed | best seed | spread | thorough | bound | time |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
