@@ -169,6 +169,17 @@ def test_a_report_that_was_edited_is_noticed(mmd: MMD, split: Callable[..., Any]
     assert "not_as_reported" in warnings
 
 
+def test_a_report_whose_geometry_does_not_fit_is_measured_in_tiles(
+    mmd: MMD, split: Callable[..., Any], folder: Path
+) -> None:
+    split("feats.parquet", "--out", "run")
+    stated = json.loads((folder / "run" / "report.json").read_text())["mmd"]["value"]
+    report = mmd("feats.parquet", "--split", "run", "--memory", "60MB", "--threads", 1)
+    assert report["method"]["geometry"] == "exact"
+    assert "other_geometry" in {warning["code"] for warning in report["warnings"]}
+    assert report["mmd"]["value"] == pytest.approx(stated, rel=1e-5)
+
+
 def test_other_features_than_the_splits_are_measured_and_said_to_be_others(
     mmd: MMD, split: Callable[..., Any], folder: Path, table: pa.Table
 ) -> None:
@@ -241,7 +252,7 @@ def test_files_whose_columns_have_other_names_are_matched_by_position(
 
 def test_within_labels_a_difference_of_class_shares_is_no_shift(mmd: MMD, folder: Path) -> None:
     rng = np.random.default_rng(3)
-    label = np.repeat([0, 1], 200)
+    label = np.repeat([0, 1], [140, 260])
     x = rng.normal(size=(400, 4)) + 4 * label[:, None]
     domain = np.where(rng.random(400) < np.where(label == 1, 0.8, 0.2), "b", "a")
     columns = {f"f{i}": x[:, i] for i in range(4)}
@@ -325,6 +336,13 @@ def test_a_split_with_most_of_the_shift_between_its_sides_is_valid(mmd: MMD, shi
     assert report["validity"]["valid"]
 
 
+def test_a_split_closer_than_one_side_is_to_evaluation_is_not_valid(mmd: MMD, shifted: Path) -> None:
+    report = mmd("x.parquet", "--train", "mid.npy", "--val", "far.npy", "--evaluation-domain", "near")
+    found = report["validity"]
+    assert found["train_evaluation"] < found["train_val"] < found["val_evaluation"]
+    assert not found["valid"]
+
+
 def test_our_split_without_a_domain_is_compared_with_that_domain(
     mmd: MMD, split: Callable[..., Any], shifted: Path
 ) -> None:
@@ -335,6 +353,12 @@ def test_our_split_without_a_domain_is_compared_with_that_domain(
     # Width and standardization are the split's own: the evaluation rows must not move them.
     assert report["mmd"]["value"] == stated
     assert [group["size"] for group in report["groups"]] == [96, 24, 60]
+    table = pq.read_table(shifted / "x.parquet")
+    x = np.column_stack([table[f"f{i}"].to_numpy() for i in range(3)]).astype(np.float64)
+    x = (x - x[:120].mean(axis=0)) / x[:120].std(axis=0)
+    train = np.load(shifted / "run" / "train.npy")
+    wanted = squared(x, report["kernel"]["gamma"], train, np.arange(120, 180))
+    assert report["pairs"][1]["squared"] == close(wanted)
     assert report["permutations"] == {"n": 20, "descriptive": True}
     assert "descriptive" in report["stderr"]
     for pair in report["pairs"]:
