@@ -57,10 +57,14 @@ def about_kernel(
 
 
 def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
-    limits = found.constraints
+    for limits in found.requirements.families:
+        yield from _about_family(found, limits)
+
+
+def _about_family(found: Outcome, limits: Constraints) -> Iterator[tuple[str, str]]:
     sizes = limits.cells.sizes
     holdout = float(found.options.holdout)
-    balancing = "" if found.options.rounding == "balanced" else "--rounding balanced"
+    balancing = "" if found.requirements.rounding == "balanced" else "--rounding balanced"
     fewer = f"try {balancing}{', or ' if balancing else ''}fewer columns in --stratify"
     none, every = np.flatnonzero(limits.upper == 0), np.flatnonzero(limits.lower == sizes)
     if len(none):
@@ -99,7 +103,7 @@ def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
         )
     threshold = found.random.mean + 3 * found.random.sd
     # Where all splits are alike the two are equal but for rounding, that of float32 in the baseline.
-    rounding = ROUNDING * threshold**2 + 1e-12 * found.measured.ssq_total / found.constraints.n
+    rounding = ROUNDING * threshold**2 + 1e-12 * found.measured.ssq_total / found.requirements.n
     if found.measured.mmd_squared <= threshold**2 + rounding:
         yield (
             "not_above_random",

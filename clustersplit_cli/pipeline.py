@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,8 +15,14 @@ from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.baselines import random_mmd
 from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.cbc import CBCAssigner
-from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
-from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.certificate import (
+    FixedPoint,
+    certify_by_cbc,
+    certify_by_threshold,
+    certify_program,
+)
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.coupled import Coupling, coupled_search
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import (
@@ -30,6 +36,7 @@ from clustersplit_cli.core.image import Image, make_image
 from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import EFFORTS, Solution, search
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
@@ -38,6 +45,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.summary import Report
+from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
 
@@ -92,8 +100,14 @@ class Setting:
     prepared: Prepared
     spread: KernelSpread | None
     problem: Problem
+    requirements: Requirements
     streams: Streams
     workers: Workers
+
+    @cached_property
+    def coupling(self) -> Coupling:
+        """The problem of rows or units whose cells hang together."""
+        return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
 
     @cached_property
     def image(self) -> Image:
@@ -132,15 +146,11 @@ def prepared_setting(
     """State the problem and hold its kernel, within a pool of workers that ends with the block."""
     streams = Streams.from_seed(options.seed)
     n, d = dataset.features.shape
-    constraints = make_constraints(
-        joint_cells({word: (c.codes, c.values) for word, c in dataset.categories.items()}, n),
-        options.holdout,
-        options.tolerance,
-        options.rounding,
-    )
     memory = plan(Extent(n, d, dataset.features.dtype.itemsize), options)
     assert memory is not None
     with pool(options.threads) as workers:
+        with watch.step("constraints"):
+            requirements = requirements_of(dataset, options, workers)
         with watch.step("prepare"):
             features = standardize(Features(dataset.features), options.standardize, workers)
             # A stream of its own: a width given as a number leaves the other samples as they are.
@@ -149,13 +159,16 @@ def prepared_setting(
             spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
         with watch.step("kernel"):
             geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
-        problem = Problem(geometry, constraints)
-        yield Setting(dataset, options, memory, prepared, spread, problem, streams, workers)
+        limits = requirements.families[0] if requirements.units is not None else requirements.working
+        problem = Problem(geometry, limits)
+        yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
 
 
 def find_split(setting: Setting, progress: Progress = silent) -> Solution:
     """Search for the split with the largest MMD."""
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
+    if not setting.requirements.separates:
+        return _find_coupled(setting, progress)
     return search(
         setting.problem,
         setting.image,
@@ -169,6 +182,31 @@ def find_split(setting: Setting, progress: Progress = silent) -> Solution:
         canonical=lambda found: lowest_rows_first(
             found, setting.dataset.features, constraints.cells.codes, workers
         ),
+        progress=progress,
+    )
+
+
+def _find_coupled(setting: Setting, progress: Progress) -> Solution:
+    """Search where a program makes every assignment step."""
+    options, coupling = setting.options, setting.coupling
+    over_rows = setting.requirements.units is None
+    image = setting.image if over_rows else make_image(coupling.problem.geometry, setting.streams.image)
+
+    def canonical(found: Members) -> Members:
+        if not over_rows:
+            return found
+        codes = setting.problem.constraints.cells.codes
+        return lowest_rows_first(found, setting.dataset.features, codes, setting.workers)
+
+    return coupled_search(
+        coupling,
+        image,
+        restarts=options.restarts,
+        max_iter=options.max_iter,
+        effort=EFFORTS[options.effort],
+        nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
+        rng=setting.streams.search,
+        canonical=canonical,
         progress=progress,
     )
 
@@ -187,11 +225,17 @@ def report_on(
         measured = evaluate(problem, members)
     with stopwatch.step("certificate"):
         progress("certificate", 0, 0)
-        certificate = certify(measured, members, problem.constraints, options.certify)
+        if setting.requirements.separates:
+            certificate = certify(measured, members, problem.constraints, options.certify)
+        else:
+            certificate = certify_coupled(measured, members, setting.requirements, options.certify)
     with stopwatch.step("bound"):
         bound = upper_bound(setting)
     with stopwatch.step("baseline"):
-        random = random_mmd(problem, setting.streams.baseline)
+        drawn = None
+        if setting.requirements.units is not None:
+            drawn = setting.coupling.random_splits(setting.streams.baseline)
+        random = random_mmd(problem, setting.streams.baseline, drawn)
     estimate = None
     if setting.memory.geometry == "nystrom":
         with stopwatch.step("subsample"):
@@ -209,7 +253,7 @@ def report_on(
         setting.memory,
         setting.prepared,
         setting.spread,
-        problem.constraints,
+        setting.requirements,
         solution,
         measured,
         certificate,
@@ -222,13 +266,17 @@ def report_on(
 
 def upper_bound(setting: Setting) -> float | None:
     """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
-    if setting.options.bound == "never" or not setting.problem.constraints.is_exact:
+    if setting.options.bound == "never" or not all(f.is_exact for f in setting.requirements.families):
         return None
     if setting.options.bound == "auto" and setting.memory.geometry == "nystrom":
         q = setting.memory.landmarks or 0
         if setting.problem.n * q * q > COSTLY_BOUND:
             return None
-    return mmd_upper_bound(setting.problem, setting.image)
+    if setting.requirements.separates:
+        return mmd_upper_bound(setting.problem, setting.image)
+    # Splits that meet several families meet each of them: the smallest of their bounds holds.
+    problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
+    return min(mmd_upper_bound(problem, setting.image) for problem in problems)
 
 
 def build_geometry(
@@ -255,6 +303,16 @@ def certify(measured: Evaluation, members: Members, constraints: Constraints, ho
     if how == "always" or constraints.n <= CBC_CERTIFICATE_ROWS:
         return certify_by_cbc(measured, members, constraints)
     return certify_by_threshold(measured, members, constraints)
+
+
+def certify_coupled(
+    measured: Evaluation, members: Members, requirements: Requirements, how: str
+) -> FixedPoint | None:
+    """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
+    if how == "never":
+        return None
+    by_cbc = how == "always" or requirements.n_atoms <= CBC_CERTIFICATE_ROWS
+    return certify_program(measured, members, requirements, "cbc" if by_cbc else "highs")
 
 
 def _assigner(options: CheckedOptions, workers: Workers, constraints: Constraints) -> Assigner:

@@ -33,8 +33,12 @@ def split(
     drop_invalid: opt.DropInvalid = False,
     holdout: opt.Holdout = "0.2",
     stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = "0",
-    rounding: opt.Rounding = "nearest",
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    label_bins: opt.LabelBins = None,
+    keep_together: opt.KeepTogether = None,
+    force_train: opt.ForceTrain = None,
+    force_val: opt.ForceVal = None,
     kernel: opt.Kernel = "rbf",
     gamma: opt.Gamma = None,
     degree: opt.Degree = None,
@@ -117,6 +121,7 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
     """Put the reading options in the readers' words."""
     from clustersplit_cli.data.dataset import ReadRequest
 
+    words, families = _families(given["stratify"])
     return ReadRequest(
         path=features,
         columns=_globs(given["columns"] or []),
@@ -125,16 +130,24 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
         label_file=given["label_file"],
         domain_file=given["domain_file"],
         metadata=given["metadata"],
-        stratify=_family(given["stratify"]),
+        stratify=words,
+        families=families,
         exclude=tuple(_column_and_value(text) for text in given["exclude"] or ()),
         id_column=given["id"],
         drop_invalid=given["drop_invalid"],
+        label_bins=given.get("label_bins"),
+        together=given.get("keep_together"),
+        force_train=given.get("force_train"),
+        force_val=given.get("force_val"),
     )
 
 
 def inputs_of(request: ReadRequest) -> list[Path]:
     """Every file or directory that will be read."""
-    companions = (request.label_file, request.domain_file, request.metadata)
+    companions = (
+        *(request.label_file, request.domain_file, request.metadata),
+        *(request.force_train, request.force_val),
+    )
     return [request.path, *(path for path in companions if path is not None)]
 
 
@@ -155,10 +168,16 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         "label_file": text(request.label_file),
         "domain_file": text(request.domain_file),
         "metadata": text(request.metadata),
-        "stratify": [",".join(dataset.categories) or "none"],
+        "stratify": [
+            ",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)
+        ],
         "exclude": [f"{column}={value}" for column, value in request.exclude],
         "id": request.id_column,
         "drop_invalid": request.drop_invalid,
+        "label_bins": request.label_bins,
+        "keep_together": request.together,
+        "force_train": text(request.force_train),
+        "force_val": text(request.force_val),
         "format": list(output.formats),
     }
 
@@ -171,24 +190,27 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
     return globs
 
 
-def _family(texts: list[str] | None) -> tuple[str, ...] | None:
-    """Read --stratify: None for the default, () for the total size only."""
+def _families(texts: list[str] | None) -> tuple[tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
+    """Read --stratify: all columns (None for the default, () for the total size only), and those of each family.
+
+    A single family is left to be all columns.
+    """
     if not texts:
-        return None
-    if len(texts) > 1:
+        return None, ()
+    families = [() if text == "none" else tuple(word.strip() for word in text.split(",")) for text in texts]
+    for text, words in zip(texts, families, strict=True):
+        if "" in words or len(set(words)) < len(words):
+            raise UsageError(
+                f"--stratify '{text}' has an empty or repeated column",
+                hint="for example --stratify label,domain",
+            )
+    repeated = [text for text, words in zip(texts, families, strict=True) if families.count(words) > 1]
+    if repeated:
         raise UsageError(
-            f"--stratify was given {len(texts)} times, but one family of cells is kept at a time",
-            hint=f"join the columns with a comma: --stratify {','.join(texts)}",
+            f"--stratify {repeated[0]} was given twice", hint="name every family of cells once"
         )
-    if texts[0] == "none":
-        return ()
-    words = tuple(word.strip() for word in texts[0].split(","))
-    if "" in words or len(set(words)) < len(words):
-        raise UsageError(
-            f"--stratify '{texts[0]}' has an empty or repeated column",
-            hint="for example --stratify label,domain",
-        )
-    return words
+    words = tuple(dict.fromkeys(word for family in families for word in family))
+    return words, tuple(families) if len(families) > 1 else ()
 
 
 def _column_and_value(text: str) -> tuple[str, str]:

@@ -63,10 +63,10 @@ Quiet = Annotated[
 ]
 
 # A run directory has its own configuration; its files may have moved.
-_MOVABLE = ("label_file", "domain_file", "metadata")
+_MOVABLE = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _ONLY_FOR_OTHERS = (
     *("train", "val", "columns", "label", "domain", "exclude", "drop_invalid"),
-    *("holdout", "stratify", "tolerance", "rounding"),
+    *("holdout", "stratify", "tolerance", "rounding", "label_bins", "keep_together"),
 )
 _ONLY_FOR_RUNS = ("features", "rerun")
 
@@ -87,8 +87,12 @@ def verify(
     drop_invalid: opt.DropInvalid = False,
     holdout: opt.Holdout = "0.2",
     stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = "0",
-    rounding: opt.Rounding = "nearest",
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    label_bins: opt.LabelBins = None,
+    keep_together: opt.KeepTogether = None,
+    force_train: opt.ForceTrain = None,
+    force_val: opt.ForceVal = None,
     rerun: Rerun = False,
     memory: opt.Memory = None,
     threads: opt.Threads = None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Problem, discrepancy
+from clustersplit_cli.core.problem import Members, Problem, discrepancy
 from clustersplit_cli.core.starts import random_splits
 
 
@@ -20,9 +20,11 @@ class RandomMMD:
     sd: float
 
 
-def random_mmd(problem: Problem, streams: Sequence[np.random.Generator]) -> RandomMMD:
-    """Draw one stratified random split per stream and measure them in one pass."""
-    splits = random_splits(problem.constraints, streams)
+def random_mmd(
+    problem: Problem, streams: Sequence[np.random.Generator], splits: Members | None = None
+) -> RandomMMD:
+    """Draw one stratified random split per stream, or take those given, and measure them in one pass."""
+    splits = random_splits(problem.constraints, streams) if splits is None else splits
     squared = discrepancy(problem, splits, problem.geometry.search_dtype).mmd_squared
     values = np.sqrt(np.maximum(squared, 0.0))
     return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)))

@@ -6,7 +6,7 @@ cost far more than passes over a low-rank image, so there are fewer of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,47 +14,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.cbc import CBCProgramAssigner
+from clustersplit_cli.core.constraints import Cells, bounded
 from clustersplit_cli.core.explore import explore
 from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import image_geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
 from clustersplit_cli.core.program import Assignment, Limits, Program, solve
-from clustersplit_cli.core.search import Effort, Solution, measure_runs
+from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.core.search import Account, Effort, Solution, measure_runs
 from clustersplit_cli.core.settle import settle
-from clustersplit_cli.core.starts import kick_directions
+from clustersplit_cli.core.starts import at_targets, kick_directions, spectral_scores
 from clustersplit_cli.core.trail import Trail, best_distinct
+from clustersplit_cli.core.units import first_choice, unit_problem
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import SolverError
 from clustersplit_cli.progress import Progress, silent
 
-SMALL = 400
+FEW_ATOMS = 60
 """Up to this many atoms every program is solved to the end."""
-LOOSE = Limits(gap=1e-2, nodes=200, seconds=10.0)
-"""Where a program is one of very many."""
-CLOSE = Limits(gap=1e-3, nodes=2000, seconds=30.0)
-"""Where it is one of the last."""
-EXACT = Limits(gap=0.0, seconds=60.0)
+TO_THE_END = Limits(seconds=60.0)
+ROWS = Limits(gap=1e-6, nodes=2000, seconds=20.0)
+"""Programs over single rows: what branch and bound has to decide there is little."""
+UNITS_OFTEN = Limits(gap=1e-2, repairing=True, nodes=0, seconds=20.0)
+UNITS_AT_LAST = Limits(gap=1e-3, repairing=True, nodes=100, seconds=10.0)
+SMALL = 2048
+"""Up to this many atoms a pass over the kernel itself costs next to nothing."""
 SHARE = 4
 """Perturbed splits per round, as a part of what the closed form affords."""
 WORTHWHILE = 1e-4
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 20
-
-
-@dataclass
-class Account:
-    """How the programs of a run went."""
-
-    solved: int = 0
-    branched: int = 0
-    stopped_early: int = 0
-
-    def note(self, found: Assignment, limits: Limits) -> None:
-        """Enter one program."""
-        self.solved += 1
-        self.branched += found.branched
-        gap = found.cost - found.bound
-        self.stopped_early += not found.proven and gap > limits.gap * abs(found.bound)
 
 
 @dataclass(frozen=True)
@@ -83,30 +74,89 @@ class ProgramAssigner:
 
         solutions = list(self.workers.map(one, range(costs.shape[1])))
         for found in solutions:
-            self.account.note(found, self.limits)
+            self.account.solved += 1
+            self.account.branched += found.branched
+            gap = found.cost - found.bound
+            self.account.stopped_early += not found.proven and gap > self.limits.gap * abs(found.bound)
         return np.stack([found.chosen for found in solutions], axis=1)
 
 
 @dataclass(frozen=True)
-class Starts:
-    """Where a coupled search begins.
+class Coupling:
+    """A problem whose cells hang together: its atoms, and how they are chosen.
 
     Attributes
     ----------
-    scores : (atoms, s), what to choose by for starts along leading directions.
-    starter : turns scores and noise into splits.
+    problem : over rows, or over units.
+    solver : `auto` for HiGHS, `cbc` for CBC.
     """
 
-    scores: Floats
-    starter: Assigner
+    problem: Problem
+    requirements: Requirements
+    solver: str
+    workers: Workers
+    account: Account = field(default_factory=Account)
+
+    @classmethod
+    def of(cls, problem: Problem, requirements: Requirements, solver: str, workers: Workers) -> Coupling:
+        """Make units the atoms, if there are units."""
+        over = problem if requirements.units is None else unit_problem(problem, requirements)
+        return cls(over, requirements, solver, workers)
+
+    def assigner(self, *, at_last: bool) -> Assigner:
+        """The assignment step, more exact at last."""
+        program = self.requirements.program
+        if len(program.free) <= FEW_ATOMS:
+            limits = TO_THE_END
+        elif self.requirements.units is None:
+            limits = ROWS
+        else:
+            limits = UNITS_AT_LAST if at_last else UNITS_OFTEN
+        if self.solver == "cbc":
+            return CBCProgramAssigner(program, self.workers, limits.gap, limits.seconds)
+        return ProgramAssigner(program, limits, self.workers, self.account)
+
+    def starter(self) -> Assigner:
+        """What turns scores into splits to begin from."""
+        if self.requirements.units is None:
+            return at_targets(self.requirements.working)
+        return _FromFirst(self.assigner(at_last=False), first_choice(self.requirements))
+
+    def to_rows(self, members: Members) -> Members:
+        """A split of the atoms as a split of the rows."""
+        units = self.requirements.units
+        rows: Members = members if units is None else members[units]
+        return rows
+
+    def random_splits(self, streams: Sequence[np.random.Generator]) -> Members:
+        """Draw one split of the rows per stream that meets all bounds, by random keys; shape (n, r)."""
+        return self.to_rows(self.starter().choose(self.keys(streams)))
+
+    def keys(self, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
+        """Random costs, as much per atom as it has rows; shape (atoms, r)."""
+        sizes = self.requirements.sizes
+        return np.column_stack([(stream.random(self.problem.n) - 0.5) * sizes for stream in streams])
+
+
+@dataclass(frozen=True)
+class _FromFirst:
+    """Keeps to a choice that is known to meet the bounds where nothing better is found."""
+
+    assigner: Assigner
+    first: NDArray[np.bool_]
+
+    def choose(
+        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.bool_]:
+        """Choose, from the first choice if there is no other."""
+        if present is None:
+            present = np.repeat(self.first[:, None], costs.shape[1], axis=1)
+        return self.assigner.choose(costs, present)
 
 
 def coupled_search(
-    problem: Problem,
+    coupling: Coupling,
     image: Image,
-    field_problem: Problem,
-    starts: Starts,
-    assigner: Callable[[Limits], Assigner],
     *,
     restarts: int,
     max_iter: int,
@@ -120,32 +170,26 @@ def coupled_search(
 
     Parameters
     ----------
-    image : a low-rank image of the problem's kernel.
-    field_problem : the problem on that image, or the problem itself if it is small.
-    assigner : makes the assignment step for given limits.
+    image : a low-rank image of the coupling's kernel, over its atoms.
+    canonical : chooses among splits of the rows that differ only by identical rows.
     """
+    problem, starter = coupling.problem, coupling.starter()
     start_rng, noise_rng = rng.spawn(2)
-    atoms = np.arange(problem.n)
-    factors = image.factors(atoms)
-    is_whole = field_problem is problem
-    small = problem.n <= SMALL
-    loose = assigner(EXACT if small else LOOSE)
-    names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(starts.scores.shape[1])]
-    n_random = restarts - len(names)
-    names += [f"random-{run}" for run in range(n_random)]
-    keys = [stream.random(problem.n) * _weights(problem) for stream in start_rng.spawn(n_random)]
-    initial = starts.starter.choose(np.column_stack([starts.scores, *keys]))
-    ends = explore(
-        field_problem, initial, loose, max_iter=max_iter, every_step=is_whole, progress=progress
-    )
-    found = _perturb(field_problem, list(ends), factors, loose, starts.starter, effort, max_iter, noise_rng, progress)
-    close = assigner(EXACT if small else CLOSE)
+    factors = image.factors(np.arange(problem.n))
+    is_whole = problem.n <= SMALL
+    land = problem
+    if not is_whole:
+        land = replace(problem, geometry=image_geometry(factors, coupling.workers))
+    names, starts = _starts(coupling, factors, starter, restarts, start_rng)
+    often = coupling.assigner(at_last=False)
+    ends = explore(land, starts, often, max_iter=max_iter, every_step=is_whole, progress=progress)
+    found = _perturb(land, list(ends), factors, often, starter, effort, max_iter, noise_rng, progress)
 
     def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
         return settle(
             problem,
             trails,
-            close if exactly else loose,
+            coupling.assigner(at_last=exactly),
             max_iter=max_iter,
             max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
@@ -154,8 +198,7 @@ def coupled_search(
         )
 
     progress("polish", 0, 2)
-    candidates = max(1, effort.candidates // 2)
-    settled = bring_to_rest(best_distinct(found, candidates), exactly=False)
+    settled = bring_to_rest(best_distinct(found, max(1, effort.candidates // 2)), exactly=False)
     progress("polish", 1, 2)
     best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
     last = {trail.start: trail for trail in ends} | {
@@ -163,12 +206,32 @@ def coupled_search(
     }
     last[best.start] = best
     runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
-    return Solution(canonical(best.members), steps, runs, best.start, best.converged)
+    members = canonical(coupling.to_rows(best.members))
+    return Solution(members, steps, runs, best.start, best.converged, coupling.account)
 
 
-def _weights(problem: Problem) -> NDArray[np.float64]:
-    """What an atom's key counts: as much as it has rows."""
-    return np.ones(problem.n) if problem.sizes is None else problem.sizes.astype(np.float64)
+def _starts(
+    coupling: Coupling, factors: Floats, starter: Assigner, restarts: int, rng: np.random.Generator
+) -> tuple[list[str], Members]:
+    """Name and make the starts: along leading directions, both ways, and random ones."""
+    wanted = restarts - restarts // 5
+    if coupling.requirements.units is None:
+        scores = spectral_scores(coupling.requirements.working, factors, wanted)
+    else:
+        # A unit's factors are sums over its rows: what counts is how far they are from as many average rows.
+        sizes = coupling.requirements.sizes[:, None]
+        centred = factors - sizes * (factors.sum(axis=0) / sizes.sum())
+        atoms = coupling.problem.n
+        whole = Cells(np.zeros(atoms, np.int64), ({},), np.array([atoms]))
+        nothing = np.zeros(1, np.int64)
+        scores = spectral_scores(bounded(whole, nothing, nothing, nothing), centred, wanted)
+    names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(scores.shape[1])]
+    n_random = restarts - len(names)
+    names += [f"random-{run}" for run in range(n_random)]
+    costs = [scores.astype(np.float64)]
+    if n_random:
+        costs.append(coupling.keys(rng.spawn(n_random)))
+    return names, starter.choose(np.concatenate(costs, axis=1))
 
 
 def _perturb(

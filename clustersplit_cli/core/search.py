@@ -87,15 +87,28 @@ class Run:
     converged: bool
 
 
+@dataclass
+class Account:
+    """How the programs of a search went: solved, of these with integers, and stopped before the end."""
+
+    solved: int = 0
+    branched: int = 0
+    stopped_early: int = 0
+
+
 @dataclass(frozen=True)
 class Solution:
-    """The best split found, the steps of its run, where all starts ended, and which of them won."""
+    """The best split found, the steps of its run, where all starts ended, and which of them won.
+
+    `account` is that of the programs, where assignment steps took programs.
+    """
 
     members: Members
     steps: tuple[Step, ...]
     runs: tuple[Run, ...]
     winner: int
     converged: bool
+    account: Account | None = None
 
 
 def search(
