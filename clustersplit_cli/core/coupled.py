@@ -39,7 +39,8 @@ TO_THE_END = Limits(seconds=60.0)
 ROWS = Limits(gap=1e-6, nodes=2000, seconds=20.0)
 """Programs over single rows: what branch and bound has to decide there is little."""
 UNITS_OFTEN = Limits(gap=1e-2, repairing=True, nodes=0, seconds=20.0)
-UNITS_AT_LAST = Limits(gap=1e-3, repairing=True, nodes=100, seconds=10.0)
+UNITS_TO_START = Limits(gap=0.1, repairing=True, nodes=1, seconds=30.0)
+UNITS_AT_LAST = Limits(gap=1e-3, repairing=True, nodes=20, seconds=30.0)
 SMALL = 2048
 """Up to this many atoms a pass over the kernel itself costs next to nothing."""
 SHARE = 4
@@ -76,8 +77,7 @@ class ProgramAssigner:
         for found in solutions:
             self.account.solved += 1
             self.account.branched += found.branched
-            gap = found.cost - found.bound
-            self.account.stopped_early += not found.proven and gap > self.limits.gap * abs(found.bound)
+            self.account.stopped_early += not found.settled
         return np.stack([found.chosen for found in solutions], axis=1)
 
 
@@ -120,7 +120,8 @@ class Coupling:
         """What turns scores into splits to begin from."""
         if self.requirements.units is None:
             return at_targets(self.requirements.working)
-        return _FromFirst(self.assigner(at_last=False), first_choice(self.requirements))
+        chooser = ProgramAssigner(self.requirements.program, UNITS_TO_START, self.workers, self.account)
+        return _FromFirst(chooser, first_choice(self.requirements))
 
     def to_rows(self, members: Members) -> Members:
         """A split of the atoms as a split of the rows."""

@@ -82,6 +82,7 @@ class Assignment:
     bound : no choice costs less.
     branched : whether integers had to be asked for.
     proven : whether the choice is known to be optimal.
+    settled : whether it is known to be as near to that as was asked for.
     """
 
     chosen: NDArray[np.bool_]
@@ -89,6 +90,7 @@ class Assignment:
     bound: float
     branched: bool
     proven: bool
+    settled: bool
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def solve(
     chosen = values > 0.5
     if np.abs(values - chosen).max(initial=0.0) <= INTEGRALITY:
         cost = float(scaled @ chosen)
-        return Assignment(chosen, cost * scale, cost * scale, False, True)
+        return Assignment(chosen, cost * scale, cost * scale, False, True, True)
     reduced = scaled - program.by_atom @ duals
     return _branch(program, scaled, values, reduced, least, scale, present, limits or Limits())
 
@@ -282,18 +284,20 @@ def _branch(
         mended = _repaired(program, costs, relaxed, present)
         if mended is not None and float(costs @ mended) < best_cost:
             best, best_cost = mended, float(costs @ mended)
-        if best is not None and (limits.nodes == 0 or best_cost - least <= limits.gap * abs(least)):
-            return Assignment(best, best_cost * scale, least * scale, True, False)
+        near = best_cost - least <= limits.gap * abs(least)
+        if best is not None and (limits.nodes == 0 or near):
+            return Assignment(best, best_cost * scale, least * scale, True, False, near)
         if limits.nodes == 0:
             limits = Limits(limits.gap, seconds=limits.seconds)
     width = min(len(free), BRANCH + int((weight == 0).sum()))
-    proven = False
+    settled = False
     while True:
         open_atoms = free[np.sort(by_weight[:width])]
         chosen, is_optimal = _integers(program, costs, relaxed, open_atoms, limits)
         if chosen is not None and float(costs @ chosen) < best_cost:
             best, best_cost = chosen, float(costs @ chosen)
         if best is not None and best_cost - least <= limits.gap * abs(least):
+            settled = True
             break
         needed = len(free) if best is None else int((weight < best_cost - least).sum())
         if chosen is None and not is_optimal:
@@ -302,7 +306,7 @@ def _branch(
                 break
             limits = Limits(limits.gap, seconds=limits.seconds)
         elif width >= needed and is_optimal:
-            proven = True
+            settled = True
             break
         elif not is_optimal and best is not None:
             break
@@ -311,8 +315,9 @@ def _branch(
         width = min(len(free), max(2 * width, min(needed, 4 * width)))
     if best is None:
         return None
+    proven = settled and limits.gap == 0.0
     bound = best_cost if proven else least
-    return Assignment(best, best_cost * scale, bound * scale, True, proven)
+    return Assignment(best, best_cost * scale, bound * scale, True, proven, settled)
 
 
 def _repaired(
