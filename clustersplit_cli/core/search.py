@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clustersplit_cli.core.alternatives import different_optima
 from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
 from clustersplit_cli.core.explore import explore, perturb
@@ -81,13 +82,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Solution:
-    """The best split found, the steps of its run, where all starts ended, and which of them won."""
+    """The best split found, the steps of its run, where all starts ended, and which of them won.
+
+    `optima` are several different splits, best first, if more than one was asked for; else none.
+    """
 
     members: Members
     steps: tuple[Step, ...]
     runs: tuple[Run, ...]
     winner: int
     converged: bool
+    optima: tuple[Members, ...] = ()
 
 
 def search(
@@ -102,6 +107,7 @@ def search(
     nonnegative: bool,
     rng: np.random.Generator,
     canonical: Callable[[Members], Members] = lambda members: members,
+    count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
     """Find the split with the smallest Psi that the effort affords.
@@ -112,6 +118,7 @@ def search(
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
+    count : number of different splits to return besides the best one found, itself among them.
     """
     start_rng, noise_rng, exact_rng = rng.spawn(3)
     is_small = problem.n <= SMALL
@@ -171,7 +178,23 @@ def search(
     }
     last[best.start] = best
     runs, steps = _measure(problem, names, [last[start] for start in range(len(names))], best)
-    return Solution(canonical(best.members), steps, runs, best.start, best.converged)
+    optima: tuple[Members, ...] = ()
+    if count > 1:
+        progress("others", 0, 0)
+        optima = tuple(
+            canonical(trail.members)
+            for trail in different_optima(
+                problem,
+                [best],
+                [settled, found],
+                assigner,
+                lambda trails: bring_to_rest(bring_to_rest(trails, exactly=False), exactly=True),
+                count=count,
+                max_iter=max_iter,
+                rng=rng.spawn(1)[0],
+            )
+        )
+    return Solution(canonical(best.members), steps, runs, best.start, best.converged, optima)
 
 
 def _starts(

@@ -70,10 +70,13 @@ class Workload:
     itemsize: int
     restarts: int
     threads: int
+    stored: int | None = None  # bytes of sparse features
 
     @property
     def features(self) -> int:
-        """Bytes of the feature matrix."""
+        """Bytes of the feature matrix; sparse ones are scaled, centred and sliced in copies of their own."""
+        if self.stored is not None:
+            return 4 * self.stored + self.d * 8 * 2 * max(self.restarts, 48)
         return self.n * self.d * self.itemsize
 
     @property
