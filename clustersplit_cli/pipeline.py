@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from clustersplit_cli.core.cbc import CBCAssigner
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import (
     Geometry,
     choose_landmarks,
@@ -26,10 +25,11 @@ from clustersplit_cli.core.geometry import (
     linear_geometry,
     nystrom_geometry,
 )
+from clustersplit_cli.core.image import Image, make_image
 from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.search import EFFORTS, IMAGE_RANK, Solution, search
+from clustersplit_cli.core.search import EFFORTS, Solution, search
 from clustersplit_cli.core.sparse import SparseFeatures, is_wide_and_sparse, sparse_geometry
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
@@ -102,9 +102,9 @@ class Setting:
     workers: Workers
 
     @cached_property
-    def factors(self) -> Floats:
-        """A low-rank image of the kernel, shape (n, at most IMAGE_RANK)."""
-        return self.problem.geometry.image(IMAGE_RANK, self.streams.image)
+    def image(self) -> Image:
+        """A low-rank image of the kernel."""
+        return make_image(self.problem.geometry, self.streams.image)
 
 
 def split(
@@ -164,8 +164,8 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     return search(
         setting.problem,
-        setting.factors,
-        _assigner(options, constraints, workers),
+        setting.image,
+        partial(_assigner, options, workers),
         workers,
         restarts=options.restarts,
         max_iter=options.max_iter,
@@ -232,7 +232,7 @@ def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = N
     return portray(
         setting.dataset,
         setting.problem,
-        setting.factors,
+        setting.image.factors(np.arange(setting.problem.n)),
         members,
         random or random_mmd(setting.problem, setting.streams.baseline),
         setting.workers,
@@ -250,7 +250,7 @@ def upper_bound(setting: Setting) -> float | None:
             return None
     if setting.options.bound == "auto" and is_wide_and_sparse(setting.prepared.features):
         return None
-    return mmd_upper_bound(setting.problem, setting.factors)
+    return mmd_upper_bound(setting.problem, setting.image)
 
 
 def build_geometry(
@@ -281,5 +281,5 @@ def certify(measured: Evaluation, members: Members, constraints: Constraints, ho
     return certify_by_threshold(measured, members, constraints)
 
 
-def _assigner(options: CheckedOptions, constraints: Constraints, workers: Workers) -> Assigner:
+def _assigner(options: CheckedOptions, workers: Workers, constraints: Constraints) -> Assigner:
     return CBCAssigner(constraints, workers) if options.solver == "cbc" else Selection(constraints)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import split, verify
+from clustersplit_cli.cli import baseline, split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
@@ -60,6 +60,11 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit verify feats_split",
 )(verify.verify)
+app.command(
+    "baseline",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit baseline greedy feats.parquet --h 0.2",
+)(baseline.baseline)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
 from clustersplit_cli.core.geometry import DenseGeometry, FactorGeometry, Geometry
+from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
@@ -46,19 +46,19 @@ class Spectrum:
     rest_square: float
 
 
-def mmd_upper_bound(problem: Problem, factors: Floats) -> float:
+def mmd_upper_bound(problem: Problem, image: Image) -> float:
     """Bound the MMD of every split of the problem, whose cell counts must be fixed.
 
     Parameters
     ----------
-    factors : (n, p), a low-rank image of the kernel, from which leading eigenvectors are sought.
+    image : a low-rank image of the kernel, from which leading eigenvectors are sought.
     """
     limits = problem.constraints
     level = _cell_level(limits)
     z0 = level[limits.cells.codes]
     n_val = int(limits.target.sum())
     radius_squared = 1.0 / n_val + 1.0 / (problem.n - n_val) - float(z0 @ z0)
-    spectrum, constant = spectral_bound(problem.geometry, limits, z0, factors)
+    spectrum, constant = spectral_bound(problem.geometry, limits, z0, image)
     if radius_squared <= 0:
         return float(np.sqrt(max(constant, 0.0)))
     return float(np.sqrt(max(constant + _best_dual(spectrum, radius_squared), 0.0)))
@@ -101,7 +101,7 @@ def _best_dual(spectrum: Spectrum, radius_squared: float) -> float:
 
 @singledispatch
 def spectral_bound(
-    geometry: Geometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+    geometry: Geometry, limits: Constraints, z0: NDArray[np.float64], image: Image
 ) -> tuple[Spectrum, float]:
     """Bound the spectrum of PKP, with b = PKz0 in its basis, and compute c = z0'Kz0."""
     raise TypeError(f"no bound is known for a {type(geometry).__name__}")
@@ -109,7 +109,7 @@ def spectral_bound(
 
 @spectral_bound.register
 def _dense(
-    geometry: DenseGeometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+    geometry: DenseGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
 ) -> tuple[Spectrum, float]:
     """Take out leading eigenpairs and bound the rest by the trace and the Frobenius norm they leave.
 
@@ -125,7 +125,7 @@ def _dense(
         values, vectors = scipy.linalg.eigh((centred + centred.T) / 2)
         pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
         return _spectrum(values, vectors, pull, 0.0, 0.0), float(z0 @ matrix @ z0)
-    guess = _leading_directions(limits, factors, LEADING)
+    guess = _leading_directions(limits, image, LEADING)
     # One power step on the kernel itself sharpens what the image suggests.
     sharp = np.asarray(geometry.apply(guess.astype(geometry.search_dtype)), dtype=np.float64)
     basis, _ = np.linalg.qr(_centre(limits, sharp))
@@ -160,7 +160,7 @@ def _largest_possible(total: float, squares: float, count: int) -> float:
 
 @spectral_bound.register
 def _factored(
-    geometry: FactorGeometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+    geometry: FactorGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
 ) -> tuple[Spectrum, float]:
     """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB: all of them."""
     return factored_spectrum(*geometry.factor_moments(limits, z0), limits, geometry.search_dtype)
@@ -201,14 +201,16 @@ def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.flo
     return np.asarray(columns - cell_means(limits, columns)[limits.cells.codes])
 
 
-def _leading_directions(limits: Constraints, factors: Floats, count: int) -> NDArray[np.float64]:
-    """Leading eigenvectors of P F F' P, shape (n, at most count)."""
+def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArray[np.float64]:
+    """Leading eigenvectors of P K P as the image sees them, shape (n, at most count)."""
     import scipy.linalg
 
-    means = cell_means(limits, factors)
-    gram = (factors.T @ factors).astype(np.float64) - (means.T * limits.cells.sizes) @ means
-    vectors = scipy.linalg.eigh(gram)[1][:, ::-1][:, :count]
-    return np.asarray(factors @ vectors.astype(factors.dtype) - (means @ vectors)[limits.cells.codes])
+    rows = sample_rows(limits, min(limits.n, SAMPLE_ROWS), np.random.default_rng(0))
+    factors = image.factors(rows).astype(np.float64)
+    part = restricted_to(limits, rows)
+    centred = factors - cell_means(part, factors)[part.cells.codes]
+    vectors = scipy.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :count]
+    return _centre(limits, image.spread(vectors).astype(np.float64))
 
 
 def _coarse_means(limits: Constraints) -> NDArray[np.float64]:

@@ -149,6 +149,30 @@ def make_constraints(
     return Constraints(cells, target, lower, upper, order, offsets)
 
 
+def sample_rows(constraints: Constraints, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw about `size` rows, the same share of every cell but at least one of each, ascending."""
+    shuffled = constraints.order[
+        np.lexsort((rng.random(constraints.n), constraints.cells.codes[constraints.order]))
+    ]
+    wanted = -(-constraints.cells.sizes * size // constraints.n)
+    rank = np.arange(constraints.n) - np.repeat(constraints.offsets[:-1], constraints.cells.sizes)
+    return np.sort(shuffled[rank < np.repeat(wanted, constraints.cells.sizes)])
+
+
+def restricted_to(constraints: Constraints, rows: NDArray[np.int64]) -> Constraints:
+    """The same cells and shares on some of the rows, which must touch every cell."""
+    codes = constraints.cells.codes[rows]
+    sizes = np.bincount(codes, minlength=len(constraints.target))
+    share = sizes / constraints.cells.sizes
+    lower, target, upper = (
+        np.floor(bound * share + 0.5).astype(np.int64)
+        for bound in (constraints.lower, constraints.target, constraints.upper)
+    )
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Constraints(Cells(codes, constraints.cells.names, sizes), target, lower, upper, order, offsets)
+
+
 def nearest_quotas(sizes: Sequence[int], holdout: Fraction) -> list[int]:
     """Round every cell's share on its own.
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.problem import Members
 from clustersplit_cli.core.workers import Workers, tiles
 
-BLOCK_ROWS = 1024
+SPARSE_ROWS = 1024
 
 
 def lowest_rows_first(members: Members, raw: Floats, codes: NDArray[np.int64], workers: Workers) -> Members:
@@ -48,8 +48,9 @@ def row_identities(raw: Floats, workers: Workers) -> NDArray[np.int64]:
         block = raw[slice(*tile)] + raw.dtype.type(0)  # -0.0 equals 0.0
         return np.asarray(_mixed(np.ascontiguousarray(block).view(unsigned)) @ multipliers)
 
-    keys = np.concatenate(list(workers.map(hashes, tiles(len(raw), BLOCK_ROWS))))
-    return _confirmed(keys, lambda rows, others: (raw[rows] != raw[others]).any(axis=1))
+    keys = np.concatenate(list(workers.map(hashes, Features(raw).row_tiles())))
+    height = Features(raw).row_tiles()[0][1]
+    return _confirmed(keys, height, lambda rows, others: (raw[rows] != raw[others]).any(axis=1))
 
 
 def sparse_row_identities(raw: Any) -> NDArray[np.int64]:
@@ -58,7 +59,7 @@ def sparse_row_identities(raw: Any) -> NDArray[np.int64]:
     hashed = type(raw)((_mixed(mixed.data.view(np.uint64)), raw.indices, raw.indptr), shape=raw.shape)
     keys = np.asarray(hashed @ _multipliers(raw.shape[1]), dtype=np.uint64)
     return _confirmed(
-        keys, lambda rows, others: np.asarray((raw[rows] != raw[others]).sum(axis=1)).ravel() > 0
+        keys, SPARSE_ROWS, lambda rows, others: np.asarray((raw[rows] != raw[others]).sum(axis=1)).ravel() > 0
     )
 
 
@@ -78,13 +79,14 @@ def _mixed(bits: NDArray[Any]) -> NDArray[np.uint64]:
 
 def _confirmed(
     keys: NDArray[np.uint64],
+    height: int,
     differ: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
 ) -> NDArray[np.int64]:
-    """Number rows by their hashes; `differ` compares rows of equal hash in full."""
+    """Number rows by their hashes; `differ` compares rows of equal hash in full, `height` at a time."""
     _, first, identity = np.unique(keys, return_index=True, return_inverse=True)
     identity = identity.reshape(-1).astype(np.int64)
     twins = np.flatnonzero(first[identity] != np.arange(len(keys)))
-    for tile in tiles(len(twins), BLOCK_ROWS):
+    for tile in tiles(len(twins), height):
         rows = twins[slice(*tile)]
         collided = differ(rows, first[identity[rows]])
         # Rows whose hash collides without being equal are told apart; they are too rare to match up.

@@ -10,7 +10,7 @@ from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.starts import perturbed_splits
+from clustersplit_cli.core.starts import perturbed_splits, random_directions
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.progress import Progress, silent
 
@@ -82,7 +82,9 @@ def perturb(
         shares = [batch] if len(parents) == 1 else [batch - batch // 3, batch // 3]
         starts = np.concatenate(
             [
-                perturbed_splits(field.constraints, parent.witness, factors, share, rng)
+                perturbed_splits(
+                    field.constraints, parent.witness, _tilts(factors, share // 2, rng), share, rng
+                )
                 for parent, share in zip(parents, shares, strict=True)
             ],
             axis=1,
@@ -105,3 +107,9 @@ def perturb(
         gain = best - float(end.psi.min())
         stale = 0 if gain > WORTHWHILE * (field.ssq_total - best) else stale + 1
     return trails
+
+
+def _tilts(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Inner products of all rows with random directions of the factors, shape (n, count)."""
+    tilts: Floats = factors @ random_directions(factors.shape[1], count, rng).astype(factors.dtype)
+    return tilts

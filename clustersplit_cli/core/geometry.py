@@ -62,8 +62,14 @@ class Geometry(Protocol):
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return K[left][:, right]."""
 
-    def image(self, rank: int, rng: np.random.Generator) -> Floats:
-        """Return factors of shape (n, at most rank) whose Gram matrix is a Nyström approximation of K."""
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw rows to stand for all; the columns of K at these rows should be cheap to get."""
+
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """Return K[rows][:, landmarks] in the search's precision, for landmarks drawn above."""
+
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """Return K[:, landmarks] @ coefficients in the search's precision, for landmarks drawn above."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +138,24 @@ class DenseGeometry:
 
         return sum(self.workers.map(one, tiles(self.n, CONVERTED_ROWS)))
 
-    def image(self, rank: int, rng: np.random.Generator) -> Floats:
-        """Take `rank` rows as landmarks; their columns are there already."""
-        rows = choose_landmarks(self.n, rank, rng)
-        root = inverse_root(self.block(rows, rows), self.matrix.dtype).astype(self.matrix.dtype)
-        factors: Floats = np.empty((self.n, root.shape[1]), dtype=self.matrix.dtype)
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw among all rows."""
+        return choose_landmarks(self.n, count, rng)
+
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """Gather the entries."""
+        return self.matrix[rows[:, None], landmarks[None, :]]
+
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """Multiply the landmarks' columns, tile by tile."""
+        result: Floats = np.empty((self.n, coefficients.shape[1]), dtype=self.search_dtype)
 
         def one(tile: tuple[int, int]) -> None:
             start, stop = tile
-            np.matmul(self.matrix[start:stop, rows], root, out=factors[start:stop])
+            np.matmul(self.matrix[start:stop, landmarks], coefficients, out=result[start:stop])
 
         self.workers.run(one, tiles(self.n, KERNEL_TILE))
-        return factors
+        return result
 
 
 def dense_geometry(
@@ -268,28 +280,37 @@ class FactorGeometry:
             at += at_part
         return gram, sums, at
 
-    def image(self, rank: int, rng: np.random.Generator) -> Floats:
-        """Project F on `rank` of its own rows; among landmarks, that only takes their columns."""
-        dtype = self.search_dtype
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw among all rows, or for Nyström among its landmarks, whose columns of K are columns of F."""
+        if self.landmarks is None:
+            return choose_landmarks(self.n, count, rng)
+        return self.landmarks[choose_landmarks(len(self.landmarks), count, rng)]
+
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """Multiply factors; for Nyström, pick columns of F."""
+        taken = self.take(rows, self.search_dtype)
+        if self.landmarks is not None:
+            return taken[:, np.searchsorted(self.landmarks, landmarks)]
+        product: Floats = taken @ self.take(landmarks, self.search_dtype).T
+        return product
+
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """One pass over F."""
         columns: slice | NDArray[np.int64] = slice(None)
-        if self.width <= rank and self.mixing is None:
-            weights = np.eye(self.width)
-        elif self.landmarks is not None:
-            columns = choose_landmarks(self.width, rank, rng)
-            rows = self.landmarks[columns]
-            weights = inverse_root(self.block(rows, rows), dtype)
+        if self.landmarks is not None:
+            columns = np.searchsorted(self.landmarks, landmarks)
         else:
-            rows = choose_landmarks(self.n, rank, rng)
-            weights = self._factors(rows).T @ inverse_root(self.block(rows, rows), dtype)
-        weights = weights.astype(dtype)
-        factors: Floats = np.empty((self.n, weights.shape[1]), dtype=dtype)
+            coefficients = self.take(landmarks, self.search_dtype).T @ coefficients
+        result: Floats = np.empty((self.n, coefficients.shape[1]), dtype=self.search_dtype)
 
         def one(tile: tuple[int, int]) -> None:
             start, stop = tile
-            np.matmul(self.rows(start, stop, dtype)[:, columns], weights, out=factors[start:stop])
+            np.matmul(
+                self.rows(start, stop, self.search_dtype)[:, columns], coefficients, out=result[start:stop]
+            )
 
         self.workers.run(one, tiles(self.n, FACTOR_ROWS))
-        return factors
+        return result
 
     def _factors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         factors = np.asarray(self.take(rows, np.float64), dtype=np.float64)

@@ -12,7 +12,7 @@ from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
 from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy
 
 SMALLEST_RELEASE = 0.4
-SHORTEST_LEAP = 1e-3
+SHORTEST_LEAP = 1e-2
 """Share of the rows that must change sides in a leap; single swaps do the rest more cheaply."""
 
 

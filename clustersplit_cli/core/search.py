@@ -1,7 +1,8 @@
 """From many starts to one split.
 
-Passes over a large kernel are what a search costs. So it explores a low-rank image of the kernel, where a
-pass is almost free, and settles only the best candidates on the kernel itself.
+Passes over a large kernel are what a search costs. So it explores a low-rank image of the kernel, on a
+sample of the rows if they are many, where a pass is almost free, and settles only the best candidates on
+the kernel itself.
 """
 
 from __future__ import annotations
@@ -11,21 +12,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clustersplit_cli.core.alternatives import different_optima
+from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
 from clustersplit_cli.core.explore import explore, perturb
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import image_geometry
+from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Members, Problem, objectives
+from clustersplit_cli.core.problem import Members, Problem, objectives, split_weights
 from clustersplit_cli.core.settle import settle
-from clustersplit_cli.core.starts import perturbed_splits, random_splits, spectral_splits
+from clustersplit_cli.core.starts import (
+    at_targets,
+    perturbed_splits,
+    random_directions,
+    random_splits,
+    spectral_splits,
+)
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
-IMAGE_RANK = 512
 SMALL = 2048
 """Up to this many rows a pass over the kernel itself costs next to nothing."""
 ROUGH_ROUNDS = 4
@@ -97,8 +105,8 @@ class Solution:
 
 def search(
     problem: Problem,
-    factors: Floats,
-    assigner: Assigner,
+    image: Image,
+    assigner: Callable[[Constraints], Assigner],
     workers: Workers,
     *,
     restarts: int,
@@ -114,22 +122,31 @@ def search(
 
     Parameters
     ----------
-    factors : (n, p), a low-rank image of the kernel.
+    image : a low-rank image of the problem's kernel.
+    assigner : makes the assignment step for given constraints.
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
     count : number of different splits to return besides the best one found, itself among them.
     """
-    start_rng, noise_rng, exact_rng = rng.spawn(3)
+    sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
+    everything = np.arange(problem.n)
+    rows = everything
+    if problem.n > SAMPLE_ROWS:
+        rows = sample_rows(problem.constraints, SAMPLE_ROWS, sample_rng)
+    factors = image.factors(rows)
     is_small = problem.n <= SMALL
-    field = problem if is_small else Problem(image_geometry(factors, workers), problem.constraints)
-    names, starts = _starts(problem, factors, restarts, start_rng)
-    ends = explore(field, starts, assigner, max_iter=max_iter, every_step=is_small, progress=progress)
+    field = problem
+    if not is_small:
+        field = Problem(image_geometry(factors, workers), restricted_to(problem.constraints, rows))
+    names, starts = _starts(field, factors, restarts, start_rng)
+    roam = assigner(field.constraints)
+    ends = explore(field, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
     found = perturb(
         field,
         list(ends),
         factors,
-        assigner,
+        roam,
         batch=effort.batch,
         patience=effort.patience,
         max_rounds=effort.max_rounds,
@@ -137,12 +154,17 @@ def search(
         rng=noise_rng,
         progress=progress,
     )
+    # On small problems every start gets polished: that costs little and finds most global optima.
+    chosen = best_distinct(found, len(found) if is_small else effort.candidates)
+    if len(rows) < problem.n:
+        ends, chosen = (_extend(problem, image, field, factors, trails) for trails in (ends, chosen))
+    decide = assigner(problem.constraints)
 
     def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
         return settle(
             problem,
             trails,
-            assigner,
+            decide,
             max_iter=max_iter,
             max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
@@ -151,15 +173,14 @@ def search(
         )
 
     progress("polish", 0, 2)
-    # On small problems every start gets polished: that costs little and finds most global optima.
-    chosen = best_distinct(found, len(found) if is_small else effort.candidates)
     settled = bring_to_rest(chosen, exactly=False)
     progress("polish", 1, 2)
     best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
-        noisy = perturbed_splits(problem.constraints, best.witness, factors, effort.batch, exact_rng)
-        end = descend(problem, noisy, assigner, max_iter=max_iter, dtype=problem.geometry.search_dtype)
+        tilts = image.spread(random_directions(factors.shape[1], effort.batch // 2, exact_rng))
+        noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
+        end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         rivals = [
             replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
             for run in range(effort.batch)
@@ -181,13 +202,16 @@ def search(
     optima: tuple[Members, ...] = ()
     if count > 1:
         progress("others", 0, 0)
+        others = different(found, 2 * count)
+        if len(rows) < problem.n:
+            others = _extend(problem, image, field, factors, others)
         optima = tuple(
             canonical(trail.members)
             for trail in different_optima(
                 problem,
                 [best],
-                [settled, found],
-                assigner,
+                [settled, others],
+                decide,
                 lambda trails: bring_to_rest(bring_to_rest(trails, exactly=False), exactly=True),
                 count=count,
                 max_iter=max_iter,
@@ -197,17 +221,29 @@ def search(
     return Solution(canonical(best.members), steps, runs, best.start, best.converged, optima)
 
 
+def _extend(
+    problem: Problem, image: Image, field: Problem, factors: Floats, trails: list[Trail]
+) -> list[Trail]:
+    """Carry splits of a sample over to all rows: rank every row by the sample's witness function."""
+    weights = split_weights(np.stack([trail.members for trail in trails], axis=1), factors.dtype)
+    members = at_targets(problem.constraints).choose(-image.spread(factors.T @ weights))
+    return [
+        replace(trail, members=members[:, run], passed=(("start", np.packbits(members[:, run])),))
+        for run, trail in enumerate(trails)
+    ]
+
+
 def _starts(
-    problem: Problem, factors: Floats, restarts: int, rng: np.random.Generator
+    field: Problem, factors: Floats, restarts: int, rng: np.random.Generator
 ) -> tuple[list[str], Members]:
     """Name and make the starts: along leading directions, both ways, and random ones."""
-    spectral = spectral_splits(problem.constraints, factors, restarts - restarts // 5)
+    spectral = spectral_splits(field.constraints, factors, restarts - restarts // 5)
     n_random = restarts - spectral.shape[1]
     names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(spectral.shape[1])]
     names += [f"random-{run}" for run in range(n_random)]
     if n_random == 0:
         return names, spectral
-    random = random_splits(problem.constraints, rng.spawn(n_random))
+    random = random_splits(field.constraints, rng.spawn(n_random))
     return names, np.concatenate([spectral, random], axis=1)
 
 

@@ -11,7 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.bound import Spectrum, factored_spectrum, spectral_bound
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, Floats
-from clustersplit_cli.core.geometry import choose_landmarks, inverse_root
+from clustersplit_cli.core.geometry import choose_landmarks
+from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.kernels import Kernel, Prepared
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.errors import InputError, UsageError
@@ -149,20 +150,19 @@ class SparseGeometry:
         product -= (other @ centre)[None, :]
         return np.asarray(product + float(centre @ centre))
 
-    def image(self, rank: int, rng: np.random.Generator) -> Floats:
-        """Project on `rank` of the rows, or take all columns if there are no more of them."""
-        n, d = self.features.shape
-        if d <= rank:
-            return self._spread(np.eye(d))
-        rows = choose_landmarks(n, rank, rng)
-        root = inverse_root(self.block(rows, rows), np.dtype(np.float64))
-        factors = np.empty((n, root.shape[1]))
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw among all rows."""
+        return choose_landmarks(self.n, count, rng)
 
-        def one(tile: tuple[int, int]) -> None:
-            factors[slice(*tile)] = self.block(np.arange(*tile), rows) @ root
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """K[rows][:, landmarks]."""
+        return self.block(rows, landmarks)
 
-        self.workers.run(one, tiles(n, BLOCK_ROWS))
-        return factors
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """K[:, landmarks] @ coefficients, through the sum of the landmarks' rows that they weigh."""
+        raw, wide = self.features.raw, coefficients.astype(np.float64, copy=False)
+        inner = np.asarray(raw[landmarks].T @ wide)
+        return self._spread(inner - self.features.centre[:, None] * wide.sum(axis=0))
 
 
 def sparse_geometry(features: SparseFeatures, workers: Workers) -> SparseGeometry:
@@ -175,7 +175,7 @@ def sparse_geometry(features: SparseFeatures, workers: Workers) -> SparseGeometr
 
 @spectral_bound.register
 def _sparse(
-    geometry: SparseGeometry, limits: Constraints, z0: NDArray[np.float64], factors: Floats
+    geometry: SparseGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
 ) -> tuple[Spectrum, float]:
     """All eigenvalues of (PF)'PF, which has as many columns as the features."""
     raw, centre = geometry.features.raw, geometry.features.centre

@@ -25,7 +25,7 @@ def random_splits(constraints: Constraints, streams: Sequence[np.random.Generato
     (n, r)
     """
     keys = np.stack([stream.random(constraints.n) for stream in streams], axis=1)
-    return _at_targets(constraints).choose(keys)
+    return at_targets(constraints).choose(keys)
 
 
 def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Members:
@@ -55,7 +55,12 @@ def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Me
     directions *= signs
     scores = factors @ directions.astype(factors.dtype) - (means @ directions)[constraints.cells.codes]
     both = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
-    return _at_targets(constraints).choose(both)
+    return at_targets(constraints).choose(both)
+
+
+def random_directions(dimension: int, count: int, rng: np.random.Generator) -> Floats:
+    """Draw directions uniformly, shape (dimension, count)."""
+    return rng.standard_normal((dimension, count), dtype=np.float32)
 
 
 def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
@@ -64,7 +69,7 @@ def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
     return np.asarray(sums / constraints.cells.sizes[:, None], dtype=np.float64)
 
 
-def _at_targets(constraints: Constraints) -> Selection:
+def at_targets(constraints: Constraints) -> Selection:
     """A selection that meets every cell's target exactly."""
     counts = constraints.target.copy()
     # With tolerances a side may be empty at the targets although the bounds allow it a row.
@@ -78,27 +83,26 @@ def _at_targets(constraints: Constraints) -> Selection:
 def perturbed_splits(
     constraints: Constraints,
     witness: NDArray[np.floating],
-    factors: Floats,
+    tilts: Floats,
     count: int,
     rng: np.random.Generator,
 ) -> Members:
     """Choose rows by a split's witness plus noise, of a strength drawn for each.
 
-    Every other one is tilted along a random direction of the factors, which moves whole neighbourhoods;
-    the others get independent noise per row, which stirs rows near the thresholds.
+    Some are tilted along random directions of the kernel, which moves whole neighbourhoods; the others get
+    independent noise per row, which stirs rows near the thresholds.
 
     Parameters
     ----------
     witness : (n,)
-    factors : (n, p)
+    tilts : (n, at most count), inner products of the rows with random directions.
 
     Returns
     -------
     (n, count)
     """
     noise = rng.standard_normal((constraints.n, count), dtype=np.float32)
-    directions = rng.standard_normal((factors.shape[1], (count + 1) // 2), dtype=np.float32)
-    noise[:, ::2] = factors @ directions.astype(factors.dtype)
+    noise[:, : tilts.shape[1]] = tilts
     noise /= np.maximum(noise.std(axis=0), np.finfo(np.float32).tiny)
     strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(STRONGEST), size=count)) * float(witness.std())
-    return _at_targets(constraints).choose(noise * strength - witness[:, None])
+    return at_targets(constraints).choose(noise * strength - witness[:, None])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from clustersplit_cli.errors import MemoryPlanError, UsageError
@@ -26,7 +27,7 @@ def parse_memory(text: str) -> int:
     (2000000000, 1610612736)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
-    size = int(float(match[1]) * (_UNITS | _BINARY)[match[2] or ""]) if match else 0
+    size = int(Fraction(match[1]) * (_UNITS | _BINARY)[match[2] or ""]) if match else 0
     if size < 1:
         raise UsageError(
             f"--memory '{text}' is not a size", hint="for example --memory 8GB, 512MiB or a number of bytes"
@@ -34,15 +35,31 @@ def parse_memory(text: str) -> int:
     return size
 
 
-def machine_memory() -> int:
-    """Bytes of memory this process may use: the machine's, or its control group's limit if that is lower."""
+def machine_memory(
+    control_groups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> int:
+    """Bytes of memory this process may use: the machine's, or the lowest limit of its control groups."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for name in _limit_files(control_groups, membership):
         try:
-            limits.append(int(Path(name).read_text()))
+            limits.append(int(name.read_text()))
         except (OSError, ValueError):  # no such control group, or the limit is "max"
             continue
     return min(limits)
+
+
+def _limit_files(control_groups: Path, membership: Path) -> Iterator[Path]:
+    """Where the limits of this process's control group and of those around it would be."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        lines = []
+    own = [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
+    for path in {"/", *own}:
+        inner = Path(path.lstrip("/"))
+        for group in (inner, *inner.parents):
+            yield control_groups / group / "memory.max"
+            yield control_groups / "memory" / group / "memory.limit_in_bytes"
 
 
 def memory_budget(asked: str | None) -> int:
@@ -84,25 +101,33 @@ class Workload:
         """Bytes of one kernel value: float32 for features of up to 32 bits."""
         return 4 if self.itemsize <= 4 else 8
 
-    def peak(self, kernel_bytes: int) -> int:
-        """Peak bytes with a kernel of that size: reading, or the kernel and the search's own arrays."""
+    def converted(self, rows: int) -> int:
+        """Bytes of that many rows of features in float64, with the copy made on the way."""
+        return rows * self.d * (8 + min(self.itemsize, 4)) if self.stored is None else 0
+
+    def peak(self, kernel_bytes: int, converted_rows: int) -> int:
+        """Peak bytes with a kernel of that size: reading, or the kernel and the search's own arrays.
+
+        `converted_rows` are those whose features are held in float64 at the same time.
+        """
         columns = max(self.restarts, 48)
         image = self.n * min(self.n, 512) * self.kernel_itemsize
         search = image + self.n * columns * 32 + 2 * min(self.n, 3000) ** 2 * 8
-        tiles = self.threads * (64 << 20)
-        return max(int(READING_FACTOR * self.features), self.features + kernel_bytes + search) + tiles
+        working = self.features + kernel_bytes + search + self.converted(converted_rows)
+        return max(int(READING_FACTOR * self.features), working) + self.threads * (64 << 20)
 
     def dense(self) -> int:
-        """Peak bytes with the whole kernel matrix."""
-        return self.peak(self.n**2 * self.kernel_itemsize)
+        """Peak bytes with the whole kernel matrix: every thread makes a tile from two blocks of rows."""
+        return self.peak(self.n**2 * self.kernel_itemsize, 2 * self.threads * min(self.n, 512))
 
     def linear(self) -> int:
-        """Peak bytes with the features as their own kernel."""
-        return self.peak(0)
+        """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish."""
+        return self.peak(0, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000)))
 
     def nystrom(self, q: int) -> int:
-        """Peak bytes with q landmarks."""
-        return self.peak(self.n * q * self.kernel_itemsize + 5 * q * q * 8 + 2 * q * self.d * 8)
+        """Peak bytes with q landmarks: tiles beside the landmarks, or the subsample of an estimate."""
+        held = self.n * q * self.kernel_itemsize + 5 * q * q * 8 + 2 * q * self.d * 8
+        return self.peak(held, max(2 * self.threads * min(self.n, 512), min(self.n, 4000)))
 
 
 def plan_memory(work: Workload, *, is_linear: bool, nystrom: str | int, budget: int) -> MemoryPlan:
@@ -149,7 +174,7 @@ def _cures(geometry: str, needed: int, budget: int, work: Workload) -> Iterable[
     fitting = [q for q in (2000, 1000, 500, 200, 100) if q <= work.n and work.nystrom(q) <= budget]
     if geometry != "linear" and fitting:
         yield f"use --nystrom {fitting[0]}"
-    yield f"allow --memory {-(-needed // 10**8) / 10:g}GB"
+    yield f"allow --memory {-(-needed // 10**8) / 10:.1f}GB"
 
 
 def _gigabytes(count: int) -> str:

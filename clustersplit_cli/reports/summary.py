@@ -217,7 +217,7 @@ class Report:
     mmd: MMDSummary
     objective: Objective
     trace: tuple[TracePoint, ...]
-    search: Search
+    search: Search | None
     restarts: tuple[RestartSummary, ...]
     constraints: ConstraintsSummary
     certificate: Certificate | None

@@ -167,7 +167,8 @@ def _objective(report: Report) -> Row:
         clauses.append(f"{human_percent(objective.psi / objective.ssq_total)} of the total scatter")
     phases = Counter(point.phase for point in report.trace[1:])
     steps = " + ".join(f"{human_count(count)} {phase}" for phase, count in phases.items()) or "no"
-    clauses.append(f"{steps} iterations")
+    if report.trace:  # a split that was not searched for has none
+        clauses.append(f"{steps} iterations")
     if len(report.restarts) > 1:
         clauses.append(f"best of {human_count(len(report.restarts))} starts")
     unfinished = sum(not restart.converged for restart in report.restarts)

@@ -17,6 +17,7 @@ from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.geometry import FactorGeometry
 from clustersplit_cli.core.problem import Members, evaluate
 from clustersplit_cli.core.search import Run, Solution, Step
+from clustersplit_cli.core.strategies import WITHOUT_QUOTAS
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
@@ -54,6 +55,12 @@ class Claim:
         """Whether another strategy made the split, so that nothing was searched or certified."""
         return self.report["config"].get("strategy") is not None
 
+    @property
+    def freed_by(self) -> str | None:
+        """The strategy, if it is one that keeps no quotas."""
+        strategy = self.report["config"].get("strategy")
+        return strategy if strategy in WITHOUT_QUOTAS else None
+
 
 def verify_run(
     claim: Claim,
@@ -78,7 +85,7 @@ def verify_run(
     yield from partition
     if dataset.ids is not None and is_partition(partition):
         yield check_ids(claim.directory, stated_formats(claim.report["config"]), claim.indices.sides, dataset)
-    yield check_cells(train, val, dataset, _constraints(dataset, options))
+    yield check_cells(train, val, dataset, _constraints(dataset, options), freed_by=claim.freed_by)
     if not (is_partition(partition) and len(train) and len(val)):
         yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
         return

@@ -56,10 +56,24 @@ def test_a_geometry_is_one_matrix_however_it_is_asked(
     Z = np.random.default_rng(2).normal(size=(n, 3))
     assert held.n == n
     assert np.abs(matrix - matrix.T).max() <= close * size
-    assert np.abs(held.diagonal - np.diag(matrix)).max() <= close * size
+    if held.name == "nystrom":
+        assert (held.diagonal >= np.diag(matrix) - close * size).all()
+    else:
+        assert np.abs(held.diagonal - np.diag(matrix)).max() <= close * size
+    assert held.trace == pytest.approx(np.trace(matrix), rel=10 * close)
+    assert held.trace_error == 0
+    product, energy = held.measure(Z)
+    assert (product == held.apply(Z)).all()
+    assert np.abs(energy - np.diag(Z.T @ matrix @ Z)).max() <= n * close * size
     assert np.abs(held.apply(Z) - matrix @ Z).max() <= close * size
     left, right = np.array([3, 3, 59, 0]), np.array([7, 59])
     assert np.abs(held.block(left, right) - matrix[np.ix_(left, right)]).max() <= close * size
+    landmarks = held.draw_landmarks(9, np.random.default_rng(4))
+    assert len(set(landmarks.tolist())) == 9
+    columns = matrix[:, landmarks]
+    assert np.abs(held.cross(left, landmarks) - columns[left]).max() <= 100 * close * size
+    weights = np.random.default_rng(5).normal(size=(9, 2)).astype(held.search_dtype)
+    assert np.abs(held.combine(landmarks, weights) - columns @ weights).max() <= 1000 * close * size
     coarse = held.apply(Z.astype(np.float32))
     assert coarse.dtype == np.float32
     assert np.abs(coarse - matrix @ Z).max() <= 2e-4 * size
@@ -110,6 +124,17 @@ def test_landmarks_may_outnumber_the_rank_and_repeat_rows(workers: Workers) -> N
     X = np.repeat(np.random.default_rng(6).normal(size=(5, 3)), 20, axis=0)
     held, prepared = build("nystrom", X, workers, q=60)
     assert held.apply(np.eye(100)) == pytest.approx(exact_kernel(prepared, 100), abs=1e-10)
+
+
+def test_the_trace_of_many_rows_is_estimated_within_its_standard_error(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.random.default_rng(10).normal(size=(900, 4))
+    whole, _ = build("nystrom", X, workers, q=15)
+    monkeypatch.setattr(module, "TRACE_ROWS", 300)
+    part, _ = build("nystrom", X, workers, q=15)
+    assert whole.trace_error == 0 < part.trace_error < 0.05 * whole.trace
+    assert abs(part.trace - whole.trace) < 4 * part.trace_error
 
 
 def test_landmarks_are_distinct_sorted_and_at_most_all_rows() -> None:

@@ -163,7 +163,7 @@ def test_a_wrong_product_shows_in_the_identity(workers: Workers) -> None:
     problem = problem_of(np.random.default_rng(2).normal(size=(30, 3)), "rbf", workers)
 
     class OffByALittle:
-        n, diagonal = problem.geometry.n, problem.geometry.diagonal
+        n, trace = problem.geometry.n, problem.geometry.trace
 
         def apply(self, vectors: NDArray[Any]) -> NDArray[Any]:
             product = problem.geometry.apply(vectors)

@@ -18,5 +18,6 @@ SEEDED: dict[str, Strategy] = {
 }
 """Strategies that need a problem and a generator; leaving a domain out needs domains and no chance."""
 STRATEGIES = (*SEEDED, LEAVE_ONE_DOMAIN_OUT)
+WITHOUT_QUOTAS = ("nearest-neighbours-total", "unconstrained", LEAVE_ONE_DOMAIN_OUT)
 
-__all__ = ["LEAVE_ONE_DOMAIN_OUT", "SEEDED", "STRATEGIES", "Ground", "Strategy"]
+__all__ = ["LEAVE_ONE_DOMAIN_OUT", "SEEDED", "STRATEGIES", "WITHOUT_QUOTAS", "Ground", "Strategy"]

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.search import EFFORTS, IMAGE_RANK, search
+from clustersplit_cli.core.search import EFFORTS, search
 from clustersplit_cli.core.strategies.ground import Ground, total_only
 
 RESTARTS, MAX_ITER, EFFORT = 10, 100, "normal"
@@ -20,8 +21,8 @@ def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
     constraints = total_only(ground.problem.constraints)
     return search(
         replace(ground.problem, constraints=constraints),
-        ground.problem.geometry.image(IMAGE_RANK, rng),
-        Selection(constraints),
+        make_image(ground.problem.geometry, rng),
+        Selection,
         ground.workers,
         restarts=RESTARTS,
         max_iter=MAX_ITER,

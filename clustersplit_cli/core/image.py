@@ -1,0 +1,45 @@
+"""A low-rank image of a kernel, cheap enough to explore, on all rows or on a sample of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import Geometry, inverse_root
+
+IMAGE_RANK = 512
+SAMPLE_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Image:
+    """Factors phi(i) = K[i, landmarks] root, whose inner products approximate K (Nyström on the kernel held).
+
+    Attributes
+    ----------
+    landmarks : (m,) rows.
+    root : (m, p), root root' is the pseudo-inverse of K among the landmarks.
+    """
+
+    geometry: Geometry
+    landmarks: NDArray[np.int64]
+    root: Floats
+
+    def factors(self, rows: NDArray[np.int64]) -> Floats:
+        """Factors of some rows, shape (len(rows), p)."""
+        found: Floats = self.geometry.cross(rows, self.landmarks) @ self.root
+        return found
+
+    def spread(self, coefficients: Floats) -> Floats:
+        """Inner products of every row's factors with vectors of shape (p, k), shape (n, k)."""
+        return self.geometry.combine(self.landmarks, self.root @ coefficients.astype(self.root.dtype))
+
+
+def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = IMAGE_RANK) -> Image:
+    """Draw landmarks and factor the kernel among them."""
+    landmarks = geometry.draw_landmarks(rank, rng)
+    root = inverse_root(geometry.block(landmarks, landmarks), geometry.search_dtype)
+    return Image(geometry, landmarks, root.astype(geometry.search_dtype))
