@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import baseline, split, verify
+from clustersplit_cli.cli import baseline, report, split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
@@ -65,6 +65,13 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit baseline greedy feats.parquet --h 0.2",
 )(baseline.baseline)
+
+
+app.command(
+    "report",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit report feats_split",
+)(report.report)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

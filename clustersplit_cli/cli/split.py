@@ -52,6 +52,7 @@ def split(
     out: opt.Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
+    html: opt.Html = False,
     force: opt.Force = False,
     config: opt.Config = None,
     json: opt.Json = False,
@@ -105,7 +106,9 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
             progress(stage, done, total)
 
         config = reading_config(request, dataset, output)
-        result = pipeline.split(dataset, checked, config=config, stopwatch=watch, progress=show)
+        result = pipeline.split(
+            dataset, checked, config=config, stopwatch=watch, progress=show, with_portrait=output.html
+        )
     paths = output.write(dataset, result)
     if given["quiet"]:
         render_warnings(result.report, console=console)

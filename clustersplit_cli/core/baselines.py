@@ -13,11 +13,12 @@ from clustersplit_cli.core.starts import random_splits
 
 @dataclass(frozen=True)
 class RandomMMD:
-    """Mean and standard deviation of the MMD of random splits that meet the same quotas."""
+    """Mean and standard deviation of the MMD of random splits that meet the same quotas, and all values."""
 
     n: int
     mean: float
     sd: float
+    values: tuple[float, ...] = ()
 
 
 def random_mmd(problem: Problem, streams: Sequence[np.random.Generator]) -> RandomMMD:
@@ -25,4 +26,4 @@ def random_mmd(problem: Problem, streams: Sequence[np.random.Generator]) -> Rand
     splits = random_splits(problem.constraints, streams)
     squared = discrepancy(problem, splits, problem.geometry.search_dtype).mmd_squared
     values = np.sqrt(np.maximum(squared, 0.0))
-    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)))
+    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))
