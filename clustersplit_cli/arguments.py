@@ -173,7 +173,14 @@ def dataset_from(
     from clustersplit_cli.data.foreign import as_rows
     from clustersplit_cli.data.in_memory import make_dataset
 
+    if transformer is not None:
+        y, domains = (_column(X, values) if isinstance(values, str) else values for values in (y, domains))
     rows = as_rows(embedded(X, y, transformer))
+    if transformer is not None and rows.n != (n_rows := _count(X)):
+        raise InputError(
+            f"the transformer made {rows.n} rows of {n_rows}",
+            hint="it must return one row for every row of X",
+        )
     return make_dataset(
         rows,
         y,
@@ -182,6 +189,20 @@ def dataset_from(
         stratify=words_of(stratify),
         drop_invalid=drop_invalid,
     )
+
+
+def _column(X: Any, name: str) -> Any:
+    """Take a column of a table by its name, before the table is transformed."""
+    from clustersplit_cli.data.foreign import as_rows
+
+    table = as_rows(X).table
+    if table is None or name not in table.columns:
+        raise InputError(f"X has no column {name!r}", hint="pass one value per row instead of a name")
+    return table.table.column(name)
+
+
+def _count(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def warn_of(notices: Sequence[Notice], *, stacklevel: int) -> None:

@@ -212,7 +212,7 @@ def search(
                 [best],
                 [settled, others],
                 decide,
-                lambda trails: bring_to_rest(bring_to_rest(trails, exactly=False), exactly=True),
+                lambda trails: bring_to_rest(trails, exactly=True),
                 count=count,
                 max_iter=max_iter,
                 rng=rng.spawn(1)[0],

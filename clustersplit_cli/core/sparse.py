@@ -73,7 +73,7 @@ def _deviations(rows: Any) -> NDArray[np.float64]:
     """Standard deviation of every column; exactly 0 for a column that never varies."""
     n = rows.shape[0]
     mean = np.asarray(rows.mean(axis=0)).ravel()
-    filled = np.asarray(rows.getnnz(axis=0)).ravel()
+    filled = np.bincount(rows.indices, minlength=rows.shape[1])
     around = rows.copy()
     around.data = (around.data - mean[around.indices]) ** 2
     squares = np.asarray(around.sum(axis=0)).ravel() + (n - filled) * mean**2

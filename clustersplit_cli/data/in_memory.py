@@ -113,6 +113,11 @@ def _features(
     return matrix, chosen.feature_names(matrix.shape[1]), chosen.names
 
 
+def feature_matrix(rows: Rows) -> Any:
+    """Return all columns as one matrix, dense or sparse, of values that need not be finite."""
+    return _features(rows, (), set())[0]
+
+
 def _category_column(values: Any, word: str, rows: Rows) -> pa.ChunkedArray:
     """Return one value per row as an Arrow column, or say what is wrong with them."""
     import pyarrow as pa

@@ -23,8 +23,10 @@ def checked_sparse(X: Any) -> Any:
         )
     if X.dtype.kind not in "biuf":
         raise InputError(f"X holds values of type {X.dtype}, features need numbers", hint="use real numbers")
-    rows = X.tocsr(copy=True)
-    rows = rows.astype(np.float32 if rows.dtype.itemsize <= 4 and rows.dtype.kind == "f" else np.float64)
+    from scipy.sparse import csr_array
+
+    rows = csr_array(X, copy=True)
+    rows = rows.astype(np.float32 if rows.dtype == np.float32 else np.float64)
     rows.sum_duplicates()
     rows.eliminate_zeros()
     return rows
