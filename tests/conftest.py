@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Categories, Dataset
+
+# Examples are the same on every run, and a busy machine is no failure.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import baseline, report, split, verify
+from clustersplit_cli.cli import baseline, compare, mmd, report, split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
@@ -56,6 +56,11 @@ app.command(
     epilog="Example: clustersplit split feats.parquet --h 0.2 --kernel rbf",
 )(split.split)
 app.command(
+    "mmd",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit mmd feats.parquet --by domain",
+)(mmd.mmd)
+app.command(
     "verify",
     cls=GroupedHelp,
     epilog="Example: clustersplit verify feats_split",
@@ -65,8 +70,11 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit baseline greedy feats.parquet --h 0.2",
 )(baseline.baseline)
-
-
+app.command(
+    "compare",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit compare feats.parquet --repeats 3",
+)(compare.compare)
 app.command(
     "report",
     cls=GroupedHelp,
@@ -107,9 +115,8 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
         return error.message, error.hint, error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory", "allow less with --memory, or use --nystrom 1000", 2
-    if hasattr(
-        error, "format_message"
-    ):  # Typer carries its own copy of Click: know its errors by their looks
+    # Typer carries its own copy of Click, so its errors are known by what they can do.
+    if hasattr(error, "format_message"):
         message = error.format_message().strip().rstrip(".")
         known = [command.name for command in app.registered_commands]
         command = f"clustersplit {words[0]}" if words and words[0] in known else "clustersplit"

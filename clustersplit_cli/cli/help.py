@@ -15,7 +15,7 @@ class GroupedHelp(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Name the arguments in the usage line as the help below it does."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one section per group; an option without one is listed last."""

@@ -12,7 +12,7 @@ from clustersplit_cli.errors import UsageError
 INPUT, CONSTRAINTS, METHOD, OUTPUT = "Input", "Constraints", "Method", "Output"
 
 
-def _choice(flag: str, panel: str, text: str, *words: str, default: str | bool = True) -> Any:
+def choice(flag: str, panel: str, text: str, *words: str, default: str | bool = True) -> Any:
     """An option that takes one of some words; values are checked with all other options, in one place."""
     return typer.Option(
         flag,
@@ -24,7 +24,7 @@ def _choice(flag: str, panel: str, text: str, *words: str, default: str | bool =
     )
 
 
-def _integer(flag: str, example: int) -> Any:
+def integer(flag: str, example: int) -> Any:
     """A parser that names the option and the value; Typer's own words name neither well."""
 
     def parse(value: str | int) -> int:
@@ -51,6 +51,15 @@ Features = Annotated[
         metavar="FEATURES",
         parser=_features,
         help="Parquet (file or directory), Arrow/Feather, CSV, NPY or NPZ.",
+        show_default=False,
+    ),
+]
+FeatureFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FEATURES",
+        parser=_features,
+        help="Parquet (file or directory), Arrow/Feather, CSV, NPY or NPZ; several to compare them.",
         show_default=False,
     ),
 ]
@@ -147,7 +156,7 @@ Tolerance = Annotated[
 ]
 Rounding = Annotated[
     str,
-    _choice(
+    choice(
         "--rounding",
         CONSTRAINTS,
         "`nearest` rounds every cell by itself; `balanced` makes the total exactly h.",
@@ -157,7 +166,7 @@ Rounding = Annotated[
 ]
 Kernel = Annotated[
     str,
-    _choice("--kernel", METHOD, "How rows are compared.", "rbf", "linear", "cosine", "polynomial"),
+    choice("--kernel", METHOD, "How rows are compared.", "rbf", "linear", "cosine", "polynomial"),
 ]
 Gamma = Annotated[
     str | None,
@@ -175,14 +184,14 @@ Degree = Annotated[
         "--degree",
         rich_help_panel=METHOD,
         metavar="N",
-        parser=_integer("--degree", 3),
+        parser=integer("--degree", 3),
         help="Degree of the polynomial kernel.",
         show_default="3",
     ),
 ]
 Standardize = Annotated[
     str,
-    _choice(
+    choice(
         "--standardize",
         METHOD,
         "Scale columns to unit variance, or rows to unit length, first.",
@@ -206,15 +215,13 @@ Restarts = Annotated[
         "--restarts",
         rich_help_panel=METHOD,
         metavar="N",
-        parser=_integer("--restarts", 10),
+        parser=integer("--restarts", 10),
         help="Number of starts of the search.",
     ),
 ]
 Effort = Annotated[
     str,
-    _choice(
-        "--effort", METHOD, "How long to go on searching after the starts.", "fast", "normal", "thorough"
-    ),
+    choice("--effort", METHOD, "How long to go on searching after the starts.", "fast", "normal", "thorough"),
 ]
 MaxIter = Annotated[
     int,
@@ -222,7 +229,7 @@ MaxIter = Annotated[
         "--max-iter",
         rich_help_panel=METHOD,
         metavar="N",
-        parser=_integer("--max-iter", 100),
+        parser=integer("--max-iter", 100),
         help="Most assignment steps per descent.",
     ),
 ]
@@ -232,13 +239,13 @@ Seed = Annotated[
         "--seed",
         rich_help_panel=METHOD,
         metavar="N",
-        parser=_integer("--seed", 0),
+        parser=integer("--seed", 0),
         help="Same input, options and seed: same split.",
     ),
 ]
 Solver = Annotated[
     str,
-    _choice(
+    choice(
         "--solver",
         METHOD,
         "`auto` solves assignment steps in closed form, `cbc` sends every one through PuLP and CBC.",
@@ -248,7 +255,7 @@ Solver = Annotated[
 ]
 Certify = Annotated[
     str,
-    _choice(
+    choice(
         "--certify",
         METHOD,
         "Prove the result a fixed point with CBC: `auto` up to 50,000 rows, beyond that by thresholds.",
@@ -259,7 +266,7 @@ Certify = Annotated[
 ]
 Bound = Annotated[
     str,
-    _choice(
+    choice(
         "--bound",
         METHOD,
         "Bound the MMD of any such split; `auto`: unless many landmarks make it slower than the search.",
@@ -284,7 +291,7 @@ Threads = Annotated[
         "--threads",
         rich_help_panel=METHOD,
         metavar="N",
-        parser=_integer("--threads", 2),
+        parser=integer("--threads", 2),
         help="Worker threads; the result does not depend on them.",
         show_default="all cores",
     ),
@@ -304,7 +311,7 @@ Force = Annotated[
 ]
 Format = Annotated[
     list[str] | None,
-    _choice(
+    choice(
         "--format", OUTPUT, "Format of the index files (repeatable).", "npy", "txt", "parquet", default="npy"
     ),
 ]

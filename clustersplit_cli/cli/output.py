@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,25 +113,23 @@ class Output:
         from clustersplit_cli.reports.json_report import render_json
 
         text = render_json(result.report)
-        annotated: list[Path] = []
-        if self.annotate is not None:
-            from clustersplit_cli.data.annotate import annotate
-
-            annotate(self.source, self.annotate, sides(dataset, result), force=self.force)
-            annotated = [self.annotate]
+        annotated = [] if self.annotate is None else [self.annotate]
         if self.directory is None:
+            with self._annotation(dataset, result):
+                pass
             write_index_stream(result.val, sys.stdout.buffer)
             return annotated
-        paths = write_run(
-            self.directory,
-            parts={"train": result.train, "val": result.val},
-            report=text,
-            formats=self.formats,
-            ids=dataset.ids,
-            id_name=dataset.id_name,
-            page=self._page(text, result),
-            force=self.force,
-        )
+        with self._annotation(dataset, result):
+            paths = write_run(
+                self.directory,
+                parts={"train": result.train, "val": result.val},
+                report=text,
+                formats=self.formats,
+                ids=dataset.ids,
+                id_name=dataset.id_name,
+                page=self._page(text, result),
+                force=self.force,
+            )
         if self.json:
             print_to_stdout(text)
         return paths + annotated
@@ -146,6 +145,14 @@ class Output:
         report = load_report(text, source="the report")
         command = reproducing_command(report, self.source, self.directory)
         return render_html(report, result.portrait, title=self.source.name, command=command)
+
+    def _annotation(self, dataset: Dataset, result: Split) -> AbstractContextManager[None]:
+        """The annotated copy of the input, if it was asked for: published with what the block writes."""
+        if self.annotate is None:
+            return nullcontext()
+        from clustersplit_cli.data.annotate import staged_annotation
+
+        return staged_annotation(self.source, self.annotate, sides(dataset, result), force=self.force)
 
 
 def print_to_stdout(text: str) -> None:

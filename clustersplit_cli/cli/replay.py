@@ -48,7 +48,7 @@ def with_earlier_options(context: typer.Context, config: Path | None) -> dict[st
     given = dict(context.params)
     if config is None:
         return given
-    said = {name for name in given if _was_said(context, name)}
+    said = {name for name in given if was_said(context, name)}
     earlier = _read(config)
     overruled = {rival for name in said for rival in _RIVALS.get(name, ())}
     if "kernel" in said and given["kernel"] != earlier.get("kernel"):
@@ -59,7 +59,8 @@ def with_earlier_options(context: typer.Context, config: Path | None) -> dict[st
     return given
 
 
-def _was_said(context: typer.Context, name: str) -> bool:
+def was_said(context: typer.Context, name: str) -> bool:
+    """Whether the user gave the option, be it with its default's value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -10,7 +10,7 @@ from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.starts import perturbed_splits, random_directions
+from clustersplit_cli.core.starts import kick_directions, perturbed_splits
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.progress import Progress, silent
 
@@ -83,7 +83,7 @@ def perturb(
         starts = np.concatenate(
             [
                 perturbed_splits(
-                    field.constraints, parent.witness, _tilts(factors, share // 2, rng), share, rng
+                    field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng
                 )
                 for parent, share in zip(parents, shares, strict=True)
             ],
@@ -110,6 +110,6 @@ def perturb(
 
 
 def _tilts(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Inner products of all rows with random directions of the factors, shape (n, count)."""
-    tilts: Floats = factors @ random_directions(factors.shape[1], count, rng).astype(factors.dtype)
+    """Inner products of all rows with directions of the factors, shape (n, count)."""
+    tilts: Floats = factors @ kick_directions(factors, count, rng)
     return tilts

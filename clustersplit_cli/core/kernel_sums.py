@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.features import Features, Floats
+from clustersplit_cli.core.geometry import Geometry, inverse_root
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
@@ -90,6 +91,13 @@ class Factors:
     def unmix(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn weights on B's columns, shape (r, k), into weights on F's."""
         return weights if self.mixing is None else np.asarray(self.mixing @ weights)
+
+
+def nystrom_factors(features: Features, kernel: Kernel, landmarks: Rows) -> Factors:
+    """The factors of the Nyström kernel on the given landmark rows, the same as `nystrom_geometry` has."""
+    noise = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
+    exact = features.take(landmarks, np.float64)
+    return Factors(features, kernel, features.take(landmarks), inverse_root(kernel.tile(exact, exact), noise))
 
 
 def over_tiles(
@@ -222,3 +230,13 @@ def factor_sums(
         parts = workers.map(lambda job: np.asarray(factors.unmixed(job[1]) @ weights, np.float64), jobs)
         rows = np.concatenate(list(parts))
     return GroupSums(sizes, image @ image.T, diagonal if with_diagonal else None, rows)
+
+
+def geometry_sums(geometry: Geometry, groups: Sequence[Rows]) -> GroupSums:
+    """Sum a kernel that is held already, between groups of its rows, with the sums of every row."""
+    which = np.zeros((geometry.n, len(groups)))
+    for code, group in enumerate(groups):
+        which[group, code] = 1.0
+    rows = np.asarray(geometry.apply(which), dtype=np.float64)
+    sizes = np.array([len(group) for group in groups], dtype=np.int64)
+    return GroupSums(sizes, which.T @ rows, None, rows[np.concatenate(groups)])

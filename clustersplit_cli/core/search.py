@@ -25,8 +25,8 @@ from clustersplit_cli.core.problem import Members, Problem, objectives, split_we
 from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.starts import (
     at_targets,
+    kick_directions,
     perturbed_splits,
-    random_directions,
     random_splits,
     spectral_splits,
 )
@@ -62,9 +62,9 @@ class Effort:
 
 
 EFFORTS = {
-    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=2, exact_rounds=0),
-    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=6, exact_rounds=0),
-    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=6, exact_rounds=8),
+    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0),
+    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=0),
+    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=8),
 }
 
 
@@ -178,7 +178,7 @@ def search(
     best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
-        tilts = image.spread(random_directions(factors.shape[1], effort.batch // 2, exact_rng))
+        tilts = image.spread(kick_directions(factors, (3 * effort.batch) // 4, exact_rng))
         noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         rivals = [

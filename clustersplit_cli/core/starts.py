@@ -58,9 +58,21 @@ def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Me
     return at_targets(constraints).choose(both)
 
 
-def random_directions(dimension: int, count: int, rng: np.random.Generator) -> Floats:
-    """Draw directions uniformly, shape (dimension, count)."""
-    return rng.standard_normal((dimension, count), dtype=np.float32)
+def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Directions to tilt splits along, shape (p, count).
+
+    Two in three point at or away from a random row, which moves that row's neighbourhood to one side; the
+    others are uniform, which moves something everywhere.
+
+    Parameters
+    ----------
+    factors : (m, p), factors of some or all rows.
+    """
+    directions = rng.standard_normal((factors.shape[1], count), dtype=np.float32).astype(factors.dtype)
+    rows = rng.integers(len(factors), size=(2 * count) // 3)
+    signs = rng.choice([-1.0, 1.0], size=len(rows)).astype(factors.dtype)
+    directions[:, : len(rows)] = (factors[rows] * signs[:, None]).T
+    return directions
 
 
 def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:

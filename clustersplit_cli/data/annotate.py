@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,19 @@ def check_annotation(source: Path) -> None:
 
 
 def annotate(source: Path, destination: Path, parts: NDArray[np.str_], *, force: bool = False) -> None:
+    """Copy the input's rows to a Parquet file; parameters and errors as in `staged_annotation`."""
+    with staged_annotation(source, destination, parts, force=force):
+        pass
+
+
+@contextmanager
+def staged_annotation(
+    source: Path, destination: Path, parts: NDArray[np.str_], *, force: bool = False
+) -> Iterator[None]:
     """Copy the input's rows to a Parquet file, with a column `split` that names each row's part.
+
+    The copy is made before the block and published after it, so that what the block writes and the copy
+    appear together or, if the block raises, not at all.
 
     Parameters
     ----------
@@ -71,6 +85,7 @@ def annotate(source: Path, destination: Path, parts: NDArray[np.str_], *, force:
             ) from error
         if done < len(parts):
             raise _changed(source, str(done), len(parts))
+        yield
 
 
 def _changed(source: Path, found: str, expected: int) -> InputError:

@@ -68,11 +68,14 @@ def load_report(text: str, *, source: str = "the report") -> dict[str, Any]:
     return report
 
 
-def report_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of `report.json`, as it ships in the package."""
+def report_schema(name: str = "report") -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of `report.json`, or of what the command `name` prints.
+
+    They ship in the package.
+    """
     from importlib.resources import files  # here, to start up quickly
 
-    text = files("clustersplit_cli.reports").joinpath("report.schema.json").read_text(encoding="utf-8")
+    text = files("clustersplit_cli.reports").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

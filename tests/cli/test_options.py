@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -268,6 +269,20 @@ def test_annotate_adds_the_side_of_every_row(report: Any, folder: Path, table: p
     assert [row for row in range(120) if sides[row] == "val"] == rows(folder, "val")
     assert [row for row in range(120) if sides[row] == "train"] == rows(folder, "train")
     assert {sides[row] for row in range(120) if table["domain"][row].as_py() == "art"} == {"excluded"}
+
+
+def test_the_annotation_and_the_directory_appear_together_or_not_at_all(
+    split: Split, files: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import clustersplit_cli.data.writers as writers
+    from clustersplit_cli.data.destination import output_error
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise output_error("feats_split", OSError(errno.ENOSPC, "full"))
+
+    monkeypatch.setattr(writers, "write_run", full)
+    assert split("feats.parquet", "--annotate", "annotated.parquet").code == 2
+    assert files() == {"feats.parquet"}
 
 
 @pytest.mark.parametrize("stem", ["üñí çødé ☃", "two\nlines", "-dash", "'\"$(x)", "*[a]?"])

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Members, discrepancy
-from clustersplit_cli.core.strategies.ground import Ground, at_quotas
+from clustersplit_cli.core.starts import at_targets
+from clustersplit_cli.core.strategies.ground import Ground
 from clustersplit_cli.core.strategies.nearest import squared_distances
 
 MAX_PASSES = 100
@@ -30,7 +31,7 @@ def greedy(ground: Ground, rng: np.random.Generator) -> Members:
     total = float(to_first.sum())
     likelihood = to_first / total if total > 0 else None
     to_second = squared_distances(problem, int(rng.choice(problem.n, p=likelihood)))
-    members: Members = at_quotas(problem.constraints).choose((to_first - to_second)[:, None])[:, 0]
+    members: Members = at_targets(problem.constraints).choose((to_first - to_second)[:, None])[:, 0]
     for _ in range(MAX_PASSES):
         state = discrepancy(problem, members[:, None], np.float64)
         leaving, entering = gaining_pairs(members, state.difference[:, 0], problem.constraints)

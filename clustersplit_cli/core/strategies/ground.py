@@ -1,17 +1,15 @@
-"""What a strategy is given, and the two ways in which strategies count rows."""
+"""What a strategy is given, and the constraints of those that know only a total."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Cells, Constraints
 from clustersplit_cli.core.problem import Members, Problem
 from clustersplit_cli.core.workers import Workers
-from clustersplit_cli.errors import InfeasibleError
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,6 @@ class Strategy(Protocol):
 
     def __call__(self, ground: Ground, rng: np.random.Generator) -> Members:
         """Choose."""
-
-
-def at_quotas(constraints: Constraints) -> Selection:
-    """A selection that takes every cell's target exactly, whatever the tolerance."""
-    n_val = int(constraints.target.sum())
-    if not 0 < n_val < constraints.n:
-        side = "validation" if n_val == 0 else "training"
-        raise InfeasibleError(
-            f"the cells' quotas leave no {side} rows", hint="use --rounding balanced, or another --h"
-        )
-    return Selection(replace(constraints, lower=constraints.target, upper=constraints.target))
 
 
 def total_only(constraints: Constraints) -> Constraints:

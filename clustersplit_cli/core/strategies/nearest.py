@@ -6,20 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.strategies.ground import Ground, at_quotas, total_only
+from clustersplit_cli.core.starts import at_targets
+from clustersplit_cli.core.strategies.ground import Ground, total_only
 
 
 def nearest_neighbours(ground: Ground, rng: np.random.Generator) -> Members:
     """Take every cell's quota of rows nearest to a random row."""
     costs = squared_distances(ground.problem, int(rng.integers(ground.problem.n)))
-    members: Members = at_quotas(ground.problem.constraints).choose(costs[:, None])[:, 0]
+    members: Members = at_targets(ground.problem.constraints).choose(costs[:, None])[:, 0]
     return members
 
 
 def nearest_neighbours_total(ground: Ground, rng: np.random.Generator) -> Members:
     """Take as many rows nearest to a random row as validation needs, from whatever cells: the original."""
     costs = squared_distances(ground.problem, int(rng.integers(ground.problem.n)))
-    members: Members = at_quotas(total_only(ground.problem.constraints)).choose(costs[:, None])[:, 0]
+    members: Members = at_targets(total_only(ground.problem.constraints)).choose(costs[:, None])[:, 0]
     return members
 
 
