@@ -57,6 +57,7 @@ def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, co
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # and the order of the columns kept
     environment.filters |= {
         "count": human_count,
         "number": human_number,

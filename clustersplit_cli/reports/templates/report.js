@@ -86,7 +86,11 @@
     `witness: ${rows.witness[i].toFixed(4)}`,
   ].join("<br>"));
   const drawable = document.createElement("canvas").getContext("webgl") ? "scattergl" : "scatter";
-  const SIDES = [{ val: 0, symbol: "circle", size: 5, name: "training" }, { val: 1, symbol: "diamond", size: 7, name: "validation" }];
+  const crowded = count > 4000 ? 1 : 0;
+  const SIDES = [
+    { val: 0, symbol: "circle", size: 5 - crowded, name: "training" },
+    { val: 1, symbol: "diamond", size: 7 - crowded, name: "validation" },
+  ];
   const MOST_NAMES = 10;
   const state = { colour: "side", show: "all" };
 
