@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clustersplit_cli.cli.process import mute
 from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.formatting import human_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,8 +46,13 @@ def stderr_console() -> Console:
 
 
 @contextmanager
-def progress_bar(console: Console, *, quiet: bool) -> Iterator[Progress]:
-    """Show a bar for the stage at hand, on terminals only; it disappears when the work is done."""
+def progress_bar(console: Console, *, quiet: bool, time_left: bool = False) -> Iterator[Progress]:
+    """Show a bar for the stage at hand, on terminals only; it disappears when the work is done.
+
+    Parameters
+    ----------
+    time_left : also say how long the stage will still take, if it goes on as it did so far.
+    """
     if quiet or not console.is_terminal or console.is_dumb_terminal:
         yield silent
         return
@@ -55,27 +61,30 @@ def progress_bar(console: Console, *, quiet: bool) -> Iterator[Progress]:
 
     columns = (
         TextColumn("{task.description:<11}"),
-        BarColumn(bar_width=min(40, max(8, console.width - 32))),
+        BarColumn(bar_width=min(40, max(8, console.width - (50 if time_left else 32)))),
         TextColumn("{task.fields[share]:>4}"),
         TimeElapsedColumn(),
+        *([TextColumn("{task.fields[left]}")] if time_left else []),
     )
     bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-    began = bar.get_time()
+    began = stage_began = bar.get_time()
 
     def add(stage: str) -> TaskID:
-        task = bar.add_task(stage, total=None, share="")
+        task = bar.add_task(stage, total=None, share="", left="")
         bar.tasks[-1].start_time = began  # the clock shows the whole run
         return task
 
     current, task = "starting", add("starting")
 
     def show(stage: str, done: int, total: int) -> None:
-        nonlocal current, task
+        nonlocal current, task, stage_began
         if stage != current:
             bar.remove_task(task)
-            current, task = stage, add(stage)
+            current, task, stage_began = stage, add(stage), bar.get_time()
         share = f"{done / total:.0%}" if total else ""
-        bar.update(task, completed=done, total=total or None, share=share)
+        seconds = (bar.get_time() - stage_began) / done * (total - done) if done else 0.0
+        left = f"{human_seconds(seconds)} left" if seconds >= 1 else ""
+        bar.update(task, completed=done, total=total or None, share=share, left=left)
 
     # A timer rather than a look at the clock in `show`: a long stage may not call it for a while.
     timer = threading.Timer(SECONDS_UNTIL_SHOWN, bar.start)

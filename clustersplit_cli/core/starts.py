@@ -114,7 +114,10 @@ def perturbed_splits(
     (n, count)
     """
     noise = rng.standard_normal((constraints.n, count), dtype=np.float32)
-    noise[:, : tilts.shape[1]] = tilts
+    # Tilts and witness grow with the features' squares: brought to size one they neither overflow nor vanish.
+    largest = np.abs(tilts).max(axis=0)
+    noise[:, : tilts.shape[1]] = tilts / np.where(largest > 0, largest, 1)
     noise /= np.maximum(noise.std(axis=0), np.finfo(np.float32).tiny)
-    strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(STRONGEST), size=count)) * float(witness.std())
-    return at_targets(constraints).choose(noise * strength - witness[:, None])
+    level = witness / (float(np.abs(witness).max()) or 1.0)
+    strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(STRONGEST), size=count)) * float(level.std())
+    return at_targets(constraints).choose(noise * strength - level[:, None])
