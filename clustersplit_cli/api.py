@@ -22,7 +22,7 @@ class Split:
 
     Attributes
     ----------
-    train, val : row positions, ascending, 0-based: `X[split.train]`, for a pandas frame `X.iloc[split.train]`.
+    train, val : row positions, ascending, 0-based: `X[split.train]`, or `X.iloc[split.train]` with pandas.
     report : everything that `report.json` says, as attributes: `split.report.mmd.value`.
     """
 

@@ -137,7 +137,7 @@ class ClusterShuffleSplit(BaseCrossValidator):  # type: ignore[misc]
             yield train.copy(), val.copy()
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None, domains: Any = None) -> int:
-        """Return the number of splits: `n_splits`, or as many as there are if rows are given and have fewer."""
+        """Return the number of splits: `n_splits`, or as many as there are if the rows given have fewer."""
         if X is None or self.n_splits == 1 or not isinstance(self.random_state, (int, np.integer)):
             return self.n_splits
         return len(self._find(X, y, groups, domains).splits)
