@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.kernels import KernelSpread, Prepared
+from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.reports.summary import Notice
 
@@ -57,10 +58,14 @@ def about_kernel(
 
 
 def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
-    limits = found.constraints
+    return about_cells(found.constraints, found.options, found.measured.n_val)
+
+
+def about_cells(limits: Constraints, options: CheckedOptions, n_val: int) -> Iterator[tuple[str, str]]:
+    """Warn of cells that keep no share, and of a total far from what was asked for."""
     sizes = limits.cells.sizes
-    holdout = float(found.options.holdout)
-    balancing = "" if found.options.rounding == "balanced" else "--rounding balanced"
+    holdout = float(options.holdout)
+    balancing = "" if options.rounding == "balanced" else "--rounding balanced"
     fewer = f"try {balancing}{', or ' if balancing else ''}fewer columns in --stratify"
     none, every = np.flatnonzero(limits.upper == 0), np.flatnonzero(limits.lower == sizes)
     if len(none):
@@ -75,7 +80,7 @@ def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
             f"{_cells(len(every), len(sizes))} wholly in validation at h={holdout:g} "
             f"({_named(limits, every)}); {fewer}",
         )
-    actual = found.measured.n_val / limits.n
+    actual = n_val / limits.n
     if abs(actual - holdout) > 0.1 * holdout:
         yield (
             "holdout_missed",

@@ -97,6 +97,15 @@ class ReadRequest:
 
 
 @dataclass(frozen=True)
+class ColumnUse:
+    """A column of an input, its type in the file's own words, and what it is used for."""
+
+    name: str
+    type_name: str
+    use: str  # feature | label | domain | cells | exclude | id | unused
+
+
+@dataclass(frozen=True)
 class Extent:
     """The size of the features before they are read; None where only reading can tell.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clustersplit_cli.data.dataset import Dataset, Extent, ReadRequest
+from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadRequest
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.arrow_values import combined
 from clustersplit_cli.data.readers.categories import encode, restrict, rows_with_value
@@ -14,7 +14,7 @@ from clustersplit_cli.data.readers.columns import FeatureColumns, choose_feature
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
 from clustersplit_cli.data.readers.naming import listed, shown
-from clustersplit_cli.data.readers.roles import Inputs, Place, Roles, assign_roles
+from clustersplit_cli.data.readers.roles import DOMAIN, LABEL, Inputs, Place, Roles, assign_roles
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.progress import Progress, silent
 
@@ -36,6 +36,29 @@ def peek(request: ReadRequest) -> Extent:
     column = inputs.features.columns[features.names[0]]
     width = column.width if features.is_list else len(features.names)
     return Extent(inputs.features.n_rows, width, features.dtype.itemsize)
+
+
+def survey(request: ReadRequest) -> tuple[ColumnUse, ...]:
+    """List every column of the features and the metadata with its type and what it is used for.
+
+    Raises
+    ------
+    InputError : a file is missing or damaged, or a column that is needed does not exist.
+    """
+    inputs, roles, features = _open(request)
+    chosen = set(features.names)
+    used: dict[tuple[str, str], str] = {}
+    if roles.ids is not None:
+        used[roles.ids.role, roles.ids.column] = "id"
+    used.update({(place.role, place.column): "exclude" for _, place, _ in roles.exclude})
+    for word, place in roles.family.items():
+        used[place.role, place.column] = word if word in (LABEL, DOMAIN) else "cells"
+    found = []
+    for role, source in inputs.by_role().items():
+        for name, column in source.columns.items():
+            use = used.get((role, name), "feature" if role == "features" and name in chosen else "unused")
+            found.append(ColumnUse(name, column.type_name, use))
+    return tuple(found)
 
 
 def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
