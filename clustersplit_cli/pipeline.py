@@ -53,7 +53,7 @@ SUBSAMPLE_ROWS = 2000
 
 @dataclass(frozen=True)
 class Split:
-    """Row positions of the two sides, ascending, 0-based, in file order; the report; a portrait on request."""
+    """Row positions of both sides, ascending, 0-based, in file order; the report; on request a portrait."""
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
@@ -228,7 +228,7 @@ def report_on(
 
 
 def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = None) -> Portrait:
-    """Gather what an HTML report draws; the random splits are those of the report, drawn anew if not given."""
+    """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
     return portray(
         setting.dataset,
         setting.problem,

@@ -18,11 +18,11 @@ def reproducing_command(report: Mapping[str, Any], features: Path, directory: Pa
 
     Rules such as `--gamma scale` appear as the numbers they gave.
     """
-    strategy = report["config"].get("strategy")
-    name = "split" if strategy is None else "baseline"
-    options = {**replayed_options(report["config"], directory), "strategy": strategy}
-    flags = list(_flags(name, options))
-    return shlex.join(["clustersplit", name, str(features), *flags, "--out", str(directory)])
+    config = report["config"]
+    strategy = config.get("strategy")
+    name, *subject = ["split"] if strategy is None else ["baseline", strategy]
+    flags = _flags(name, {**replayed_options(config, directory), "leave": config.get("leave")})
+    return shlex.join(["clustersplit", name, *subject, str(features), *flags, "--out", str(directory)])
 
 
 def _flags(command: str, options: Mapping[str, Any]) -> Iterator[str]:
@@ -32,6 +32,8 @@ def _flags(command: str, options: Mapping[str, Any]) -> Iterator[str]:
 
     program: Any = get_command(app)
     for parameter in program.commands[command].params:
+        if parameter.param_type_name == "argument":
+            continue
         value = options.get(parameter.name)
         if value is None or value == [] or _is_default(parameter, value):
             continue

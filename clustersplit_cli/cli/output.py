@@ -53,9 +53,10 @@ class Output:
             )
         if to_stdout and given["id"] is not None:
             raise UsageError("--out - writes no ids", hint="drop --id, or name a directory with --out")
-        if to_stdout and given["html"]:
+        html = given.get("html", False)  # only `split` has the option
+        if to_stdout and html:
             raise UsageError("--out - writes no report.html", hint="name a directory with --out")
-        if given["html"]:
+        if html:
             from clustersplit_cli.reports.html import check_available
 
             check_available()
@@ -67,7 +68,7 @@ class Output:
             force=given["force"],
             json=given["json"],
             source=source,
-            html=given["html"],
+            html=html,
         )
 
     def prepare(self, inputs: list[Path]) -> list[str]:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 Directory = Annotated[
     Path,
-    typer.Argument(
-        metavar="DIR", help="A directory that `split` or `baseline` wrote.", show_default=False
-    ),
+    typer.Argument(metavar="DIR", help="A directory that `split` or `baseline` wrote.", show_default=False),
 ]
 FeaturesPath = Annotated[
     Path | None,

@@ -57,7 +57,9 @@ def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, co
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # and the order of the columns kept
+    environment.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":")
+    }  # and the order of the columns kept
     environment.filters |= {
         "count": human_count,
         "number": human_number,
@@ -112,7 +114,6 @@ def _chart_data(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]
         },
         "trace": report["trace"],
         "restarts": report["restarts"],
-        "winner": report["search"]["winner"],
     }
 
 

@@ -72,6 +72,8 @@ def headline(report: Mapping[str, Any]) -> str:
     ratio = report["mmd"]["value"] / random if random else math.inf
     if not math.isfinite(ratio):
         differs = "Validation and training rows differ, and random splits do not"
+    elif ratio < 1 / _HARDLY:
+        differs = "Validation differs from training less than a random split would"
     elif ratio < _HARDLY:
         differs = "Validation differs from training hardly more than a random split would"
     else:
@@ -178,7 +180,9 @@ def heat_map(report: Mapping[str, Any]) -> HeatMap | None:
         table.setdefault(first, {})[column] = cell
         columns[column] = columns.get(column, 0) + cell["size"]
     kept_columns = _largest(columns, HEAT_COLUMNS)
-    kept_rows = _largest({name: sum(c["size"] for c in row.values()) for name, row in table.items()}, HEAT_ROWS)
+    kept_rows = _largest(
+        {name: sum(c["size"] for c in row.values()) for name, row in table.items()}, HEAT_ROWS
+    )
     holdout = _holdout(report)
 
     def square(cell: Mapping[str, Any] | None) -> Share | None:

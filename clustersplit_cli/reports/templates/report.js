@@ -227,7 +227,7 @@
     }), config);
   }
 
-  const drawAll = () => Promise.all([drawMap(), drawMmd(), drawTrace()]);
+  const drawAll = () => Promise.all([drawMap(), drawMmd(), ...(data.trace.length ? [drawTrace()] : [])]);
   const redraw = () => { applyTheme(); return drawAll(); };
   button.addEventListener("click", () => { chosen = theme() === "dark" ? "light" : "dark"; redraw(); });
   darkSystem.addEventListener("change", redraw);
