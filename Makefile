@@ -14,7 +14,7 @@ PYTHON_IS_CHOSEN := $(filter-out file default,$(subst undefined,file,$(origin PY
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format clean distclean FORCE
+.PHONY: help demo test lint format bench clean distclean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ lint: $(VENV)/.installed-dev ## Check style, formatting and types
 format: $(VENV)/.installed-dev ## Format the code and fix what can be fixed
 	$(BIN)/python -m ruff check --fix-only .
 	$(BIN)/python -m ruff format .
+
+bench: $(VENV)/.installed-dev ## Measure speed against limits of the same machine; writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks.suite --write
 
 clean: ## Remove caches and everything that was built
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,18 +6,29 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.search import Step
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline import Split, Streams, certify, find_split, plan, prepared_setting, split
+from clustersplit_cli.pipeline import (
+    Split,
+    Streams,
+    certify,
+    find_split,
+    plan,
+    prepared_setting,
+    report_on,
+    split,
+)
 from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.summarize import summarize
 
 Maker = Callable[..., Dataset]
 
@@ -76,9 +87,23 @@ def test_the_trace_never_rises_not_even_by_rounding(seed: int, make_dataset: Mak
     assert psi[-1] == report.objective.psi
 
 
-def test_positions_are_those_of_the_input_rows(make_dataset: Maker) -> None:
-    from dataclasses import replace
+def test_a_step_that_differs_from_the_end_by_rounding_alone_is_no_step(make_dataset: Maker) -> None:
+    options, watch = check_options(SplitOptions(certify="never", effort="fast")), Stopwatch()
+    with prepared_setting(make_dataset(clustered(60)), options, watch) as setting:
+        found = find_split(setting)
+        psi = report_on(setting, found, config={}, stopwatch=watch).measured.psi
+        values = [("start", 2 * psi), ("lloyd", psi), ("polish", np.nextafter(psi, 0)), ("lloyd", psi)]
+        steps = tuple(Step(phase, number, float(value)) for number, (phase, value) in enumerate(values))
+        outcome = report_on(setting, replace(found, steps=steps), config={}, stopwatch=watch)
+    trace = summarize(outcome, watch).trace
+    assert [(point.phase, point.iteration, point.psi) for point in trace] == [
+        ("start", 0, 2 * psi),
+        ("lloyd", 1, psi),
+        ("lloyd", 2, psi),
+    ]
 
+
+def test_positions_are_those_of_the_input_rows(make_dataset: Maker) -> None:
     dataset = make_dataset(clustered(50))
     rows = np.sort(np.random.default_rng(0).choice(1000, 50, replace=False))
     plain, moved = run(dataset), run(replace(dataset, rows=rows, n_rows=1000))
@@ -129,12 +154,15 @@ def test_the_number_of_workers_changes_nothing(kernel: str, nystrom: str, make_d
         assert found[0].report.restarts == other.report.restarts
 
 
-def test_among_equal_rows_of_a_cell_the_lowest_go_to_validation(make_dataset: Maker) -> None:
-    rng = np.random.default_rng(5)
-    kinds, labels = rng.integers(0, 20, 500), rng.integers(0, 2, 500)
-    dataset = make_dataset(rng.normal(size=(20, 4)).astype(np.float32)[kinds], label=labels)
-    found = run(dataset)
-    chosen = np.isin(np.arange(500), found.val)
+@pytest.mark.parametrize(("kernel", "seed"), [("rbf", 0), ("rbf", 3), ("linear", 5), ("polynomial", 5)])
+def test_among_equal_rows_of_a_cell_the_lowest_go_to_validation(
+    kernel: str, seed: int, make_dataset: Maker
+) -> None:
+    rng = np.random.default_rng(seed)
+    kinds, labels = rng.integers(0, 20, 1300), rng.integers(0, 2, 1300)
+    dataset = make_dataset(rng.normal(size=(20, 7)).astype(np.float32)[kinds], label=labels)
+    found = run(dataset, kernel=kernel, certify="never")
+    chosen = np.isin(np.arange(1300), found.val)
     mixed = 0
     for kind, label in itertools.product(range(20), range(2)):
         rows = chosen[(kinds == kind) & (labels == label)]
@@ -347,7 +375,7 @@ def test_streams_are_independent_of_each_other() -> None:
     assert Streams.from_seed(4).search.random() != Streams.from_seed(3).search.random()
 
 
-def test_a_report_is_plain_numbers(make_dataset: Maker, tmp_path: Path) -> None:
+def test_a_report_is_plain_numbers(make_dataset: Maker) -> None:
     from clustersplit_cli.reports.json_report import render_json
 
     report = run(make_dataset(clustered(60), label=np.arange(60) % 2)).report

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _KERNEL_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "exact")
 _MEASURING_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "memory", "threads")
+_FROM_REPORT = (
+    *("columns", "label", "domain", "label_file", "domain_file", "metadata", "stratify", "exclude", "id"),
+    *("drop_invalid", "kernel", "gamma", "degree", "standardize", "nystrom", "seed"),
+)
 _COMPANIONS = ("label_file", "domain_file", "metadata")
 # Strategies whose sides are not chosen by looking at the features.
 _NOT_OPTIMISED = ("random", "leave-one-domain-out")
@@ -52,7 +56,7 @@ class MMDInput:
             from clustersplit_cli.data.runs import load_run
 
             run = load_run(given["split"])
-            given = with_earlier_options(context, run.report_path)
+            given = with_earlier_options(context, run.report_path, _FROM_REPORT)
         given.setdefault("stratify", ["none"])
         given.setdefault("id", None)
         if given["exact"]:

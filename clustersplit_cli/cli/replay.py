@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,10 @@ _RESOLVED_DEFAULTS = {("solver", "selection"): "auto", ("label", "label"): None,
 _OF_THE_KERNEL = ("gamma", "degree", "nystrom")
 
 
-def with_earlier_options(context: typer.Context, config: Path | None) -> dict[str, Any]:
-    """The command's options, with those of an earlier run wherever the user gave none."""
+def with_earlier_options(
+    context: typer.Context, config: Path | None, names: Iterable[str] = REPLAYED
+) -> dict[str, Any]:
+    """The command's options, and where the user gave none, those of an earlier run with the given names."""
     given = dict(context.params)
     if config is None:
         return given
@@ -53,7 +55,7 @@ def with_earlier_options(context: typer.Context, config: Path | None) -> dict[st
     overruled = {rival for name in said for rival in _RIVALS.get(name, ())}
     if "kernel" in said and given["kernel"] != earlier.get("kernel"):
         overruled.update(_OF_THE_KERNEL)
-    for name in REPLAYED:
+    for name in names:
         if name in earlier and name not in said | overruled:
             given[name] = _as_option(name, earlier[name], config)
     return given

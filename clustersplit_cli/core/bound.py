@@ -206,10 +206,11 @@ def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArra
     import scipy.linalg
 
     rows = sample_rows(limits, min(limits.n, SAMPLE_ROWS), np.random.default_rng(0))
-    factors = image.factors(rows).astype(np.float64)
+    factors = image.factors(rows)
     part = restricted_to(limits, rows)
-    centred = factors - cell_means(part, factors)[part.cells.codes]
-    vectors = scipy.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :count]
+    means = cell_means(part, factors)
+    gram = (factors.T @ factors).astype(np.float64) - (means.T * part.cells.sizes) @ means
+    vectors = scipy.linalg.eigh(gram)[1][:, ::-1][:, :count]
     return _centre(limits, image.spread(vectors).astype(np.float64))
 
 

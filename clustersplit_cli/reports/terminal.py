@@ -168,7 +168,7 @@ def _objective(report: Report) -> Row:
     phases = Counter(point.phase for point in report.trace[1:])
     steps = " + ".join(f"{human_count(count)} {phase}" for phase, count in phases.items()) or "no"
     if report.trace:  # a split that was not searched for has none
-        clauses.append(f"{steps} iterations")
+        clauses.append(f"{steps} {'step' if phases.total() == 1 else 'steps'}")
     if len(report.restarts) > 1:
         clauses.append(f"best of {human_count(len(report.restarts))} starts")
     unfinished = sum(not restart.converged for restart in report.restarts)

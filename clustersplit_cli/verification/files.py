@@ -108,8 +108,10 @@ def check_ids(
             path = directory / f"{part}_ids.{suffix}"
             try:
                 found = _READ_IDS[suffix](path)
-            except (OSError, ValueError, pa.ArrowException) as error:
-                faults.append(f"{path.name} cannot be read: {str(error).splitlines()[0]}")
+            except (OSError, ValueError, EOFError, pa.ArrowException) as error:
+                faults.append(
+                    f"{path.name} cannot be read: {(str(error) or 'it is cut off').splitlines()[0]}"
+                )
                 continue
             said = pa.array(expected).cast(pa.string()).to_pylist() if suffix == "txt" else expected
             if found != said:

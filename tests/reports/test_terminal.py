@@ -45,7 +45,7 @@ def test_a_good_run_is_shown_in_full(report: Report) -> None:
         validation     413 rows, 20.0%
         MMD          0.4821, 12.3 times the random mean, 403 sd above it
         random MMD   0.03920 (sd 0.0011), mean of 100 splits with the same quotas
-        objective    psi 812.3, 79.6% of the total scatter, 2 lloyd + 1 polish iterations, best of 2 starts
+        objective    psi 812.3, 79.6% of the total scatter, 2 lloyd + 1 polish steps, best of 2 starts
         constraints  2 of 2 cells satisfied
         certificate  optimal by CBC (2 LPs), gap 0, integral
         kernel       rbf, gamma 0.01562, dense geometry
@@ -64,7 +64,7 @@ def test_a_troubled_run_shows_what_is_wrong(troubled_report: Report) -> None:
         random MMD    0.03920 (sd 0.0011), mean of 100 splits with the same quotas
         exact kernel  MMD^2 0.2311 (se 0.0042), unbiased on 2,000 rows
         bound         at least 88% of the best possible, MMD at most 0.5478, for the Nystrom kernel only
-        objective     psi 812.3, 79.6% of the total scatter, 2 lloyd + 1 polish iterations, not converged
+        objective     psi 812.3, 79.6% of the total scatter, 2 lloyd + 1 polish steps, not converged
         constraints   23 of 28 cells satisfied
                       label=gas [0], domain=0: 3 of 90, wanted 17 to 19
                       label=gas [1], domain=1: 3 of 90, wanted 17 to 19
@@ -197,7 +197,7 @@ def test_what_was_not_measured_is_left_out(report: Report) -> None:
     )
     assert row(bare, "kernel") == "linear, linear geometry"
     assert row(bare, "time") == "1.3 s"
-    assert row(bare, "objective") == "psi 812.3, 79.6% of the total scatter, no iterations"
+    assert row(bare, "objective") == "psi 812.3, 79.6% of the total scatter, no steps"
 
 
 def test_starts_that_did_not_converge_are_counted(report: Report) -> None:

@@ -1,0 +1,166 @@
+"""What the benchmarks share: data, bare limits measured in the same run, commands run as users run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of the command: wall-clock seconds as a user sees them, and its report."""
+
+    seconds: float
+    report: dict[str, Any]
+
+    def steps(self, *names: str) -> float:
+        """Seconds of the named steps together."""
+        return sum(self.report["timing"]["steps"].get(name, 0.0) for name in names)
+
+    @property
+    def peak(self) -> int:
+        """Peak resident bytes."""
+        return int(self.report["timing"]["peak_memory_bytes"])
+
+
+def split(features: Path, *options: str) -> Ran:
+    """Run `clustersplit split` in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        out = Path(folder) / "run"
+        command = [
+            sys.executable,
+            "-m",
+            "clustersplit_cli",
+            "split",
+            str(features),
+            "--out",
+            str(out),
+            "--quiet",
+        ]
+        start = time.perf_counter()
+        subprocess.run([*command, *options], check=True, stderr=subprocess.DEVNULL)
+        return Ran(time.perf_counter() - start, json.loads((out / "report.json").read_text(encoding="utf-8")))
+
+
+def clock(task: Callable[[], object]) -> float:
+    """Seconds one call takes."""
+    start = time.perf_counter()
+    task()
+    return time.perf_counter() - start
+
+
+def side_by_side(repeats: int, *tasks: Callable[[], Any]) -> list[list[Any]]:
+    """Run the tasks in turn, several times over, so that a slow minute of the machine hits all of them."""
+    results: list[list[Any]] = [[] for _ in tasks]
+    for _ in range(repeats):
+        for task, found in zip(tasks, results, strict=True):
+            found.append(task())
+    return results
+
+
+def median(values: list[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)
+
+
+def bare_kernel(X: np.ndarray, gamma: float) -> np.ndarray:
+    """The least a dense kernel costs in numpy: a full X X' and an in-place exp, in float32."""
+    half = gamma * np.einsum("ij,ij->i", X, X)
+    K = X @ X.T
+    K *= 2 * gamma
+    K -= half[:, None]
+    K -= half[None, :]
+    np.exp(K, out=K)
+    return K
+
+
+def bare_landmarks(X: np.ndarray, q: int, gamma: float, block: int = 8192) -> np.ndarray:
+    """The least a landmark matrix costs in numpy: X L' and an in-place exp, in blocks, in float32."""
+    centres = X[np.linspace(0, len(X) - 1, q).astype(np.int64)]
+    right = gamma * np.einsum("ij,ij->i", centres, centres)
+    C = np.empty((len(X), q), dtype=np.float32)
+    for start in range(0, len(X), block):
+        rows = X[start : start + block]
+        tile = C[start : start + block]
+        np.matmul(rows, centres.T, out=tile)
+        tile *= 2 * gamma
+        tile -= (gamma * np.einsum("ij,ij->i", rows, rows))[:, None]
+        tile -= right[None, :]
+        np.exp(tile, out=tile)
+    return C
+
+
+def bare_pass(X: np.ndarray, columns: int = 10, block: int = 8192) -> None:
+    """One pass over X: multiply every block by a few vectors."""
+    weights = np.ones((X.shape[1], columns), dtype=np.float32)
+    for start in range(0, len(X), block):
+        X[start : start + block] @ weights
+
+
+def write_generated(
+    folder: Path, n: int, d: int, labels: int, domains: int, name: str = "generated"
+) -> list[str]:
+    """Make labelled clusters under domain shift as NPY with companions; return the command's arguments."""
+    rng = np.random.default_rng(7)
+    label, domain, group = (
+        rng.integers(labels, size=n),
+        rng.integers(domains, size=n),
+        rng.integers(12, size=n),
+    )
+    centres = [rng.normal(size=(k, d)).astype(np.float32) for k in (labels, domains, 12)]
+    spread = rng.gamma(2.0, 0.5, size=d).astype(np.float32)
+    path = folder / f"{name}.npy"
+    X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, d))
+    for start in range(0, n, 50_000):
+        rows = slice(start, min(n, start + 50_000))
+        noise = rng.standard_normal((rows.stop - start, d), dtype=np.float32) * spread
+        X[rows] = (
+            0.5 * centres[0][label[rows]] + 0.5 * centres[1][domain[rows]] + centres[2][group[rows]] + noise
+        )
+    X.flush()
+    companions = []
+    for role, values in (("label", label), ("domain", domain)):
+        companion = folder / f"{name}_{role}.npy"
+        np.save(companion, values)
+        companions += [f"--{role}-file", str(companion)]
+    return [str(path), *companions]
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """A temporary folder for generated data."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        yield Path(folder)
+
+
+def machine() -> str:
+    """Describe the machine in one line."""
+    model = platform.processor() or platform.machine()
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = next(
+            line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")
+        )
+    except (OSError, StopIteration):
+        pass
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"{cores} cores ({model}), {memory:.0f} GiB, {platform.system()}, "
+        f"Python {platform.python_version()}, numpy {np.__version__}"
+    )

@@ -1,0 +1,93 @@
+"""Does constrained k-means vary less from start to start than the greedy kind?
+
+Twenty runs of each, h = 0.5, cells by label alone, linear kernel: mean and standard deviation of Psi.
+
+    python benchmarks/spread.py [FILE ...]
+
+- descent: one descent from a random split, the two-orientation assignment step solved exactly. This is
+  the algorithm as published, with one start.
+- split: all that `clustersplit split` does, with twenty seeds.
+- greedy: k-means++ centres, greedy assignment, swaps of pairs that gain.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from clustersplit_cli.baseline import ground
+from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.lloyd import descend
+from clustersplit_cli.core.problem import objectives
+from clustersplit_cli.core.starts import random_splits
+from clustersplit_cli.core.strategies import SEEDED
+from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
+from clustersplit_cli.data.readers import load
+from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.pipeline import Setting, Streams, find_split, prepared_setting
+from clustersplit_cli.stopwatch import Stopwatch
+
+RUNS = 20
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def synthetic(n: int = 2000, d: int = 16, labels: int = 5) -> Dataset:
+    """Gaussian clusters that have nothing to do with the labels."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)) + 2.0 * rng.normal(size=(8, d))[rng.integers(0, 8, n)]
+    cells = {"label": Categories(rng.integers(0, labels, n).astype(np.int32), tuple(range(labels)))}
+    return Dataset(X, tuple(map(str, range(d))), ("x",), cells, np.arange(n), n)
+
+
+def datasets(paths: list[str]) -> Iterator[tuple[str, Dataset]]:
+    """The named files, or the shared ones, and a synthetic one."""
+    files = [Path(path) for path in paths] or sorted(DATA.glob("*.parquet"))
+    for path in files:
+        yield path.stem, load(ReadRequest(path, stratify=("label",)))
+    if not paths:
+        yield "synthetic", synthetic()
+
+
+def psi_of_runs(setting: Setting) -> dict[str, np.ndarray]:
+    """Psi of twenty runs of each method."""
+    problem, seeds = setting.problem, range(RUNS)
+    starts = random_splits(problem.constraints, np.random.default_rng(0).spawn(RUNS))
+    descent = descend(
+        problem, starts, Selection(problem.constraints), max_iter=200, dtype=problem.geometry.search_dtype
+    )
+    found = {
+        "descent": descent.members,
+        "split": np.stack(
+            [find_split(replace(setting, streams=Streams.from_seed(seed))).members for seed in seeds], axis=1
+        ),
+        "greedy": np.stack(
+            [SEEDED["greedy"](ground(setting), np.random.default_rng(seed)) for seed in seeds], axis=1
+        ),
+    }
+    return {name: objectives(problem, members) for name, members in found.items()}
+
+
+def main() -> None:
+    """Print one line per dataset and method."""
+    options = check_options(SplitOptions(holdout="0.5", kernel="linear"))
+    print("| data | method | Psi / SSq, mean | sd | least | most | sd of greedy / sd |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, dataset in datasets(sys.argv[1:]):
+        with prepared_setting(dataset, options, Stopwatch()) as setting:
+            psi = {
+                method: values / setting.problem.ssq_total for method, values in psi_of_runs(setting).items()
+            }
+        reference = psi["greedy"].std(ddof=1)
+        for method, values in psi.items():
+            sd = values.std(ddof=1)
+            ratio = "" if method == "greedy" else f"{reference / sd:.2f}" if sd > 1e-9 else "no spread"
+            figures = [f"{number:.6f}" for number in (values.mean(), sd, values.min(), values.max())]
+            print(f"| {name} | {method} | {' | '.join(figures)} | {ratio} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from clustersplit_cli.core.workers import available_cores
+from clustersplit_cli.engines.memory import memory_budget
+from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import SplitOptions, check_options
+
+
+def test_the_defaults_are_those_of_the_command() -> None:
+    checked = check_options(SplitOptions())
+    assert (checked.holdout, checked.tolerance, checked.rounding) == (Fraction(1, 5), 0, "nearest")
+    assert (checked.kernel, checked.gamma, checked.degree, checked.standardize) == ("rbf", "scale", 3, "none")
+    assert (checked.restarts, checked.max_iter, checked.seed) == (10, 100, 0)
+    assert (checked.nystrom, checked.solver, checked.certify) == ("auto", "auto", "auto")
+    assert (checked.threads, checked.budget) == (available_cores(), memory_budget(None))
+
+
+def test_numbers_are_read_exactly() -> None:
+    checked = check_options(
+        SplitOptions(holdout="0.29", tolerance="0.1", gamma="0.5", nystrom="300", memory="2GB", threads=3)
+    )
+    assert (checked.holdout, checked.tolerance) == (Fraction(29, 100), Fraction(1, 10))
+    assert (checked.gamma, checked.nystrom, checked.budget, checked.threads) == (0.5, 300, 2 * 10**9, 3)
+
+
+@pytest.mark.parametrize(("kernel", "linear"), [("rbf", 0), ("linear", 1), ("cosine", 1), ("polynomial", 0)])
+def test_linear_kernels_need_no_matrix(kernel: str, linear: bool) -> None:
+    assert check_options(SplitOptions(kernel=kernel)).is_linear is bool(linear)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"kernel": "gauss"}, "--kernel 'gauss' is unknown", "rbf, linear, cosine, polynomial"),
+        ({"standardize": "max"}, "--standardize 'max' is unknown", "none, zscore, l2"),
+        ({"rounding": "up"}, "--rounding 'up' is unknown", "nearest, balanced"),
+        ({"solver": "glpk"}, "--solver 'glpk' is unknown", "auto, cbc"),
+        ({"certify": "maybe"}, "--certify 'maybe' is unknown", "auto, always, never"),
+        ({"effort": "heroic"}, "--effort 'heroic' is unknown", "fast, normal, thorough"),
+        ({"restarts": 0}, "--restarts must be at least 1, got 0", "--restarts 1"),
+        ({"max_iter": 0}, "--max-iter must be at least 1, got 0", "--max-iter 1"),
+        ({"seed": -1}, "--seed must be at least 0, got -1", "--seed 1"),
+        ({"threads": 0}, "--threads must be at least 1, got 0", "--threads 1"),
+        ({"holdout": "1"}, "--h must lie strictly between 0 and 1, got 1", "--h 0.2"),
+        ({"holdout": "a"}, "--h 'a' is not a number", "--h 0.2"),
+        ({"tolerance": "-1"}, "--tolerance must not be negative, got -1", "0 means exact"),
+        ({"gamma": "wide"}, "--gamma 'wide' is neither", "--gamma scale"),
+        ({"gamma": "-2"}, "--gamma must be a positive finite number, got -2", "--gamma scale"),
+        ({"gamma": "nan"}, "--gamma must be a positive finite number, got nan", "--gamma scale"),
+        ({"nystrom": "0"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
+        ({"nystrom": "-5"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
+        ({"nystrom": "2.5"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
+        ({"nystrom": "²"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
+        ({"memory": "lots"}, "--memory 'lots' is not a size", "--memory 8GB"),
+        ({"degree": 0, "kernel": "polynomial"}, "--degree must be at least 1, got 0", "--degree 1"),
+        ({"degree": 2}, "--degree has no meaning for the rbf kernel", "--kernel polynomial"),
+        ({"gamma": "1", "kernel": "linear"}, "--gamma has no meaning for the linear kernel", "--kernel rbf"),
+        (
+            {"nystrom": "10", "kernel": "cosine"},
+            "--nystrom 10 has no meaning for the cosine",
+            "drop --nystrom",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_value_that_does(
+    options: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        check_options(SplitOptions(**options))
+    assert hint in str(caught.value.hint)
+    assert caught.value.exit_code == 2
