@@ -198,13 +198,10 @@ def _remembered(dataset: Dataset, options: CheckedOptions, count: int) -> Severa
             return _memory[key]
     found = several_splits(dataset, options, count)
     notices = list(found.warnings)
-    if len(found.splits) < count:
-        many = "is 1 good split" if len(found.splits) == 1 else f"are {len(found.splits)} good splits"
-        notices.append(
-            Notice(
-                "few_optima", f"there {many} that differ in more than a few rows, not {count}; see n_splits"
-            )
-        )
+    there = len(found.splits)
+    if there < count:
+        many = "is 1 good split" if there == 1 else f"are {there} good splits that differ in many rows"
+        notices.append(Notice("few_optima", f"there {many}, not {count}: n_splits={there} would do"))
     warn_of(notices, stacklevel=4)
     with _lock:
         _memory[key] = found

@@ -18,8 +18,8 @@ from clustersplit_cli.errors import ClusterSplitError
 BUG = 70
 START = """Example: clustersplit split feats.parquet --h 0.2
 
-Start with `clustersplit inspect FEATURES`, then `clustersplit split --help`. For completion with Tab in bash, zsh
-and fish: clustersplit --install-completion, then open a new shell."""
+Start with `clustersplit inspect FEATURES`, then `clustersplit split --help`. For completion with Tab in bash,
+zsh and fish: `clustersplit --install-completion`, then open a new shell."""
 CLEAN = "no half-written output was left behind; the same command starts over"
 
 app = typer.Typer(

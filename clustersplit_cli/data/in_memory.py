@@ -134,7 +134,7 @@ def _category_column(values: Any, word: str, rows: Rows) -> pa.ChunkedArray:
             f"there are {len(column)} {word}s for {rows.n} rows of X", hint="pass one value per row"
         )
     if column.null_count:
-        missing = np.flatnonzero(column.is_null().to_numpy())
+        missing = np.flatnonzero(np.asarray(column.is_null()))
         raise InputError(
             f"{word} has no value in {len(missing)} rows: {listed(missing.tolist())}",
             hint="fill them in, with 'unknown' for example, or leave those rows out of X",
