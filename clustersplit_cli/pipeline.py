@@ -47,7 +47,7 @@ from clustersplit_cli.summarize import summarize
 CBC_CERTIFICATE_ROWS = 50_000
 RANDOM_SPLITS = 20
 COSTLY_BOUND = 4e11
-"""Rows times squared landmarks beyond which the bound takes longer than the split."""
+"""Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
 SUBSAMPLE_ROWS = 2000
 
 
@@ -244,9 +244,10 @@ def upper_bound(setting: Setting) -> float | None:
     """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
     if setting.options.bound == "never" or not setting.problem.constraints.is_exact:
         return None
-    if setting.options.bound == "auto" and setting.memory.geometry == "nystrom":
-        q = setting.memory.landmarks or 0
-        if setting.problem.n * q * q > COSTLY_BOUND:
+    if setting.options.bound == "auto" and setting.memory.geometry != "dense":
+        factors = setting.memory.landmarks or setting.dataset.features.shape[1]
+        # Their eigenvalues cost as much as fifty products.
+        if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
             return None
     if setting.options.bound == "auto" and is_wide_and_sparse(setting.prepared.features):
         return None

@@ -121,8 +121,13 @@ class Workload:
         return self.peak(self.n**2 * self.kernel_itemsize, 2 * self.threads * min(self.n, 512))
 
     def linear(self) -> int:
-        """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish."""
-        return self.peak(0, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000)))
+        """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish.
+
+        Up to a width of 2000 the bound diagonalises the features' products among themselves.
+        """
+        return self.peak(
+            5 * min(self.d, 2000) ** 2 * 8, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000))
+        )
 
     def nystrom(self, q: int) -> int:
         """Peak bytes with q landmarks: tiles beside the landmarks, or the subsample of an estimate."""

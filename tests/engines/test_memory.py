@@ -193,8 +193,9 @@ print(json.dumps([report.plan.geometry, report.plan.bytes, peak() - before]))
     [
         ("dense", 3000, 20, {}),
         ("dense", 1024, 15_000, {}),
-        ("nystrom", 6000, 20, {"nystrom": "1500"}),
+        ("nystrom", 6000, 20, {"nystrom": "1000"}),
         ("linear", 15_000, 50, {"kernel": "linear"}),
+        ("linear", 200, 1500, {"kernel": "linear"}),
     ],
 )
 def test_the_plan_is_no_less_than_what_a_run_takes(
