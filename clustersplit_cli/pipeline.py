@@ -30,7 +30,7 @@ from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_s
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.search import EFFORTS, Solution, search
-from clustersplit_cli.core.sparse import SparseFeatures, is_wide_and_sparse, sparse_geometry
+from clustersplit_cli.core.sparse import SparseFeatures, sparse_geometry
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
@@ -249,8 +249,6 @@ def upper_bound(setting: Setting) -> float | None:
         # Their eigenvalues cost as much as fifty products.
         if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
             return None
-    if setting.options.bound == "auto" and is_wide_and_sparse(setting.prepared.features):
-        return None
     return mmd_upper_bound(setting.problem, setting.image)
 
 

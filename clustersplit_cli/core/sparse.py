@@ -18,7 +18,6 @@ from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.errors import InputError, UsageError
 
 BLOCK_ROWS = 2048
-WIDEST_BOUND = 4096
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,6 @@ def _deviations(rows: Any) -> NDArray[np.float64]:
     squares = np.asarray(around.sum(axis=0)).ravel() + (n - filled) * mean**2
     largest, least = (np.asarray(edge.todense()).ravel() for edge in (rows.max(axis=0), rows.min(axis=0)))
     return np.asarray(np.where(largest > least, np.sqrt(squares / n), 0.0))
-
-
-def is_wide_and_sparse(features: Features) -> bool:
-    """Whether the bound, whose cost grows with the square of the columns, would cost too much."""
-    return isinstance(features, SparseFeatures) and features.shape[1] > WIDEST_BOUND
 
 
 @dataclass(frozen=True)
