@@ -8,6 +8,7 @@ Twenty runs of each, h = 0.5, cells by label alone, linear kernel: mean and stan
   the algorithm as published, with one start.
 - split: all that `clustersplit split` does, with twenty seeds.
 - greedy: k-means++ centres, greedy assignment, swaps of pairs that gain.
+- greedy, turned: a descent from where greedy ended, which may also exchange the clusters' roles.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ def psi_of_runs(setting: Setting) -> dict[str, np.ndarray]:
             [SEEDED["greedy"](ground(setting), np.random.default_rng(seed)) for seed in seeds], axis=1
         ),
     }
+    found["greedy, turned"] = descend(
+        problem, found["greedy"], Selection(problem.constraints), max_iter=200, dtype=np.float64
+    ).members
     return {name: objectives(problem, members) for name, members in found.items()}
 
 

@@ -170,7 +170,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
         restarts=options.restarts,
         max_iter=options.max_iter,
         effort=EFFORTS[options.effort],
-        nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
+        nonnegative=setting.prepared.kernel.is_nonnegative,
         rng=setting.streams.search,
         canonical=lambda found: lowest_rows_first(
             found, setting.dataset.features, constraints.cells.codes, workers

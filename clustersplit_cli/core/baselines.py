@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Problem, discrepancy
+from clustersplit_cli.core.problem import Problem, split_weights
 from clustersplit_cli.core.starts import random_splits
 
 
@@ -24,6 +24,6 @@ class RandomMMD:
 def random_mmd(problem: Problem, streams: Sequence[np.random.Generator]) -> RandomMMD:
     """Draw one stratified random split per stream and measure them in one pass."""
     splits = random_splits(problem.constraints, streams)
-    squared = discrepancy(problem, splits, problem.geometry.search_dtype).mmd_squared
+    squared = problem.geometry.energy(split_weights(splits, problem.geometry.search_dtype))
     values = np.sqrt(np.maximum(squared, 0.0))
     return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))

@@ -83,14 +83,27 @@ class Discrepancy:
 
 def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
     """Compare the two sides of every split in the batch with one multiplication by K."""
+    weights = split_weights(members, dtype)
+    return _from_witness(problem, members, weights, *problem.geometry.measure(weights))
+
+
+def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
+    """The same for splits whose witness and objective are known: nothing is multiplied by K."""
+    n_val = members.sum(axis=0)
+    pair = n_val * (problem.n - n_val) / problem.n
+    weights = split_weights(members, witness.dtype)
+    return _from_witness(problem, members, weights, witness, (problem.ssq_total - psi) / pair)
+
+
+def _from_witness(
+    problem: Problem, members: Members, weights: Floats, witness: Floats, mmd_squared: NDArray[np.float64]
+) -> Discrepancy:
     n = problem.n
     n_val = members.sum(axis=0)
     n_train = n - n_val
-    weights = split_weights(members, dtype)
-    witness, mmd_squared = problem.geometry.measure(weights)
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
     pair = n_val * n_train / n
-    z_total = np.asarray(weights.T @ problem.row_sums.astype(dtype), dtype=np.float64)
+    z_total = np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
     centroid_gap = (2.0 * z_total + (n_train - n_val) * mmd_squared) / n
     difference = -2.0 * witness
     difference += centroid_gap.astype(difference.dtype)
@@ -150,15 +163,14 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
 
 
 def objectives(problem: Problem, members: Members) -> NDArray[np.float64]:
-    """Psi of a batch of splits in float64, from K 1_V and K 1.
+    """Psi of a batch of splits in float64, from 1_V'K1_V and K 1.
 
     Parameters
     ----------
     members : (n, r)
     """
     val = members.astype(np.float64)
-    to_val = np.asarray(problem.geometry.apply(val))
     n_val = val.sum(axis=0)
-    inside_val = np.einsum("ij,ij->j", val, to_val)
-    inside_train = np.einsum("ij,ij->j", 1.0 - val, problem.row_sums[:, None] - to_val)
+    inside_val = problem.geometry.energy(val)
+    inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ val) + inside_val
     return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n - n_val))

@@ -36,6 +36,8 @@ from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048
 """Up to this many rows a pass over the kernel itself costs next to nothing."""
+POLISHED = 4
+"""Candidates that are polished on larger problems."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
 EVALUATION_COLUMNS = 48
@@ -155,7 +157,10 @@ def search(
         progress=progress,
     )
     # On small problems every start gets polished: that costs little and finds most global optima.
-    chosen = best_distinct(found, len(found) if is_small else effort.candidates)
+    wanted = len(found) if is_small else effort.candidates
+    if len(rows) < problem.n:
+        wanted = min(wanted, POLISHED)  # where passes are dear
+    chosen = best_distinct(found, wanted)
     if len(rows) < problem.n:
         ends, chosen = (_extend(problem, image, field, factors, trails) for trails in (ends, chosen))
     decide = assigner(problem.constraints)
@@ -169,6 +174,7 @@ def search(
             max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
             leaping=not exactly,
+            polished_runs=len(trails) if is_small else POLISHED,
             nonnegative=nonnegative,
         )
 
