@@ -110,7 +110,9 @@ def browser() -> Iterator[Any]:
 
 
 def open_page(browser: Any, file: Path, *, width: int = 1280, scheme: str = "light") -> Visit:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    )
     seen = Visit(context.new_page())
     seen.page.on("console", lambda m: seen.errors.append(m.text) if m.type == "error" else None)
     seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
