@@ -205,26 +205,28 @@ def search(
     }
     last[best.start] = best
     runs, steps = _measure(problem, names, [last[start] for start in range(len(names))], best)
-    optima: tuple[Members, ...] = ()
+    optima: list[Trail] = []
     if count > 1:
         progress("others", 0, 0)
         others = different(found, 2 * count)
-        if len(rows) < problem.n:
-            others = _extend(problem, image, field, factors, others)
-        optima = tuple(
-            canonical(trail.members)
-            for trail in different_optima(
-                problem,
-                [best],
-                [settled, others],
-                decide,
-                lambda trails: bring_to_rest(trails, exactly=True),
-                count=count,
-                max_iter=max_iter,
-                rng=rng.spawn(1)[0],
-            )
+        optima = different_optima(
+            problem,
+            [best],
+            [settled, others if field.n == problem.n else _extend(problem, image, field, factors, others)],
+            decide,
+            lambda trails: bring_to_rest(trails, exactly=True),
+            count=count,
+            max_iter=max_iter,
+            rng=rng.spawn(1)[0],
         )
-    return Solution(canonical(best.members), steps, runs, best.start, best.converged, optima)
+    return Solution(
+        canonical(best.members),
+        steps,
+        runs,
+        best.start,
+        best.converged,
+        tuple(canonical(trail.members) for trail in optima),
+    )
 
 
 def _extend(

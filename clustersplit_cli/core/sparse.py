@@ -114,6 +114,11 @@ class SparseGeometry:
         inner = self.gather(vectors)
         return self._spread(inner).astype(vectors.dtype, copy=False), np.einsum("ij,ij->j", inner, inner)
 
+    def energy(self, vectors: Floats) -> NDArray[np.float64]:
+        """v'Kv = |F'v|²."""
+        inner = self.gather(vectors)
+        return np.asarray(np.einsum("ij,ij->j", inner, inner))
+
     def gather(self, vectors: Floats) -> NDArray[np.float64]:
         """F'V, shape (d, r)."""
         raw, wide = self.features.raw, vectors.astype(np.float64, copy=False)

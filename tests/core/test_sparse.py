@@ -32,6 +32,7 @@ def test_every_product_is_that_of_the_centred_kernel_matrix(dense: Any) -> None:
         product, energy = geometry.measure(vectors)
         np.testing.assert_allclose(product, K @ vectors, atol=1e-10)
         np.testing.assert_allclose(energy, np.einsum("ij,ij->j", vectors, K @ vectors))
+        np.testing.assert_allclose(geometry.energy(vectors), energy)
         np.testing.assert_allclose(geometry.block(left, right), K[np.ix_(left, right)], atol=1e-10)
         np.testing.assert_allclose(geometry.cross(left, right), K[np.ix_(left, right)], atol=1e-10)
         np.testing.assert_allclose(geometry.combine(left, vectors[:3]), K[:, left] @ vectors[:3], atol=1e-10)
