@@ -151,7 +151,7 @@ def _print_line(word: str, colour: str, text: str) -> None:
 
     lead = f"\x1b[{colour}m{word}\x1b[0m" if wants_colour() else word
     try:
-        print(lead, _one_line(text), file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{lead} {_one_line(text)}\n")
         sys.stderr.flush()
     except OSError:  # nobody listens; the exit code still tells
         mute(sys.stderr.fileno())
