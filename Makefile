@@ -27,7 +27,7 @@ demo: $(VENV)/.installed ## Split the sample data and show the result
 	@head -n 8 $(DEMO)/val.txt | paste -s -d ' ' -
 
 test: $(VENV)/.installed-dev ## Run the tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## Check style, formatting and types
 	$(BIN)/python -m ruff check .
