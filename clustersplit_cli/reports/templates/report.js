@@ -232,6 +232,13 @@
   button.addEventListener("click", () => { chosen = theme() === "dark" ? "light" : "dark"; redraw(); });
   darkSystem.addEventListener("change", redraw);
   printing.addEventListener("change", redraw);
+  // Paper cannot be clicked: what is folded away is printed too.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((part) => { part.open = true; });
+  });
+  addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
   await drawAll();
   document.documentElement.dataset.ready = "yes";
 })();
