@@ -21,11 +21,11 @@ from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
-LEADING = 24
+LEADING = 16
 """Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
-MOST_GROUPS = 64
+MOST_GROUPS = 32
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048
 """Up to this many rows a pass over the kernel itself costs next to nothing."""
+LARGE = 50_000
+"""From this many rows on, passes are so dear that fewer candidates are settled."""
 POLISHED = 4
 """Candidates that are polished on larger problems."""
 ROUGH_ROUNDS = 4
@@ -158,8 +160,8 @@ def search(
     )
     # On small problems every start gets polished: that costs little and finds most global optima.
     wanted = len(found) if is_small else effort.candidates
-    if len(rows) < problem.n:
-        wanted = min(wanted, POLISHED)  # where passes are dear
+    if problem.n > LARGE:
+        wanted = min(wanted, POLISHED)
     chosen = best_distinct(found, wanted)
     if len(rows) < problem.n:
         ends, chosen = (_extend(problem, image, field, factors, trails) for trails in (ends, chosen))
