@@ -14,7 +14,7 @@ PYTHON_IS_CHOSEN := $(filter-out file default,$(subst undefined,file,$(origin PY
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench clean distclean FORCE
+.PHONY: help demo test lint format bench docs clean distclean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,7 +27,7 @@ demo: $(VENV)/.installed ## Split the sample data and show the result
 	@head -n 8 $(DEMO)/val.txt | paste -s -d ' ' -
 
 test: $(VENV)/.installed-dev ## Run the tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## Check style, formatting and types
 	$(BIN)/python -m ruff check .
@@ -40,6 +40,12 @@ format: $(VENV)/.installed-dev ## Format the code and fix what can be fixed
 
 bench: $(VENV)/.installed-dev ## Measure speed against limits of the same machine; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks.suite --write
+
+# The theme prints a notice about its successor on every build, which is no warning about this site.
+docs: $(VENV)/.installed-docs ## Build the documentation into build/site
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open build/site/index.html"
 
 clean: ## Remove caches and everything that was built
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -59,12 +65,17 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/pyvenv.cfg
 	@$(PIP) install --editable ".[dev]"
 	@echo "$(CURDIR)" | tee $(VENV)/.installed > $@
 
+$(VENV)/.installed-docs: pyproject.toml $(VENV)/.installed-dev
+	@echo "Installing what builds the documentation into $(VENV) ..."
+	@$(PIP) install --editable ".[docs]"
+	@echo "$(CURDIR)" > $@
+
 # Looked at on every run, made only when there is no usable one. The recipe leaves the file alone
 # otherwise, so what depends on it stays up to date.
 $(VENV)/pyvenv.cfg: FORCE
 	@usable() { \
 	    "$(BIN)/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || return 1; \
-	    for stamp in $(VENV)/.installed $(VENV)/.installed-dev; do \
+	    for stamp in $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-docs; do \
 	        test ! -f $$stamp || test "$$(cat $$stamp)" = "$(CURDIR)" || return 1; \
 	    done; \
 	    test -n "$(PYTHON_IS_CHOSEN)" || return 0; \

@@ -133,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     head = [
         f"MMD of the default search over {options.seeds} seeds, over that of the best of {options.starts}",
-        "random Lloyd starts; `thorough` is the smallest multiple of that it reached on two seeds; `bound` is the",
+        "random Lloyd starts; `thorough` is the smallest multiple of that on two seeds; `bound` is the",
         "share of the upper bound reached; `time` is the search's time over that of the random starts.",
         "",
         "| data, width, cells | worst seed | best seed | spread | thorough | bound | time |",

@@ -66,8 +66,7 @@ def baseline(
 
 def ground(setting: Setting) -> Ground:
     """What a strategy is given."""
-    nonnegative = setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense"
-    return Ground(setting.problem, setting.workers, nonnegative)
+    return Ground(setting.problem, setting.workers, setting.prepared.kernel.is_nonnegative)
 
 
 def domains_to_leave(domains: Categories | None, leave: str | None) -> list[str]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, joint_cells
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
+from clustersplit_cli.data.dataset import Dataset, InputFile
 from clustersplit_cli.errors import InputError
+from clustersplit_cli.pooling import aligned, merged, taken
 from clustersplit_cli.reports.mmd_summary import EarlierReport
 
 MOST_GROUPS = 256
@@ -155,7 +155,7 @@ def compare_sides(
     held_out = np.empty(0, np.int64)
     if evaluation_domain is not None:
         held_out = _domain_rows(dataset, evaluation_domain, sides)
-    datasets = [_taken(dataset, np.concatenate([sides, held_out]))]
+    datasets = [taken(dataset, np.concatenate([sides, held_out]))]
     parts = [Part(TRAIN, np.flatnonzero(~is_val)), Part(VAL, np.flatnonzero(is_val))]
     if evaluation is not None:
         datasets.append(evaluation)
@@ -175,11 +175,11 @@ def _comparison(
 ) -> Comparison:
     """Put the rows of all datasets into one pool."""
     first = datasets[0]
-    matrices, notes = _aligned(datasets)
+    matrices, notes = aligned(datasets)
     features = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
     cells = None
     if within:
-        cells = joint_cells({word: _merged(datasets, word) for word in within}, len(features))
+        cells = joint_cells({word: merged(datasets, word) for word in within}, len(features))
     return Comparison(
         features=features,
         feature_names=first.feature_names,
@@ -243,70 +243,6 @@ def _domain_rows(dataset: Dataset, name: str, sides: Rows) -> Rows:
             hint=f"make the split with --exclude domain={name}, or name a domain that it left out",
         )
     return rows
-
-
-def _taken(dataset: Dataset, places: Rows) -> Dataset:
-    """Keep some rows of a dataset, in the order given; no copy if that is all of them, in their order."""
-    if np.array_equal(places, np.arange(len(dataset.rows))):
-        return dataset
-    return replace(
-        dataset,
-        features=np.ascontiguousarray(dataset.features[places]),
-        rows=dataset.rows[places],
-        categories={
-            word: Categories(column.codes[places], column.values)
-            for word, column in dataset.categories.items()
-        },
-    )
-
-
-def _aligned(datasets: Sequence[Dataset]) -> tuple[list[Floats], tuple[tuple[str, str], ...]]:
-    """Return the feature matrices with the columns of the first, and warnings."""
-    first = datasets[0]
-    matrices, notes = [first.features], []
-    for other in datasets[1:]:
-        here, there = (dataset.files[0].path for dataset in (first, other))
-        if len(other.feature_names) != len(first.feature_names):
-            raise InputError(
-                f"{there} has {len(other.feature_names)} features but {here} has {len(first.feature_names)}",
-                hint="choose the same features in all files with --columns",
-            )
-        if set(other.feature_names) == set(first.feature_names):
-            place = {name: column for column, name in enumerate(other.feature_names)}
-            order = [place[name] for name in first.feature_names]
-            in_order = order == list(range(len(order)))
-            matrices.append(other.features if in_order else other.features[:, order])
-            continue
-        matrices.append(other.features)
-        pair = next(
-            pair for pair in zip(first.feature_names, other.feature_names, strict=True) if pair[0] != pair[1]
-        )
-        notes.append(
-            (
-                "columns_by_position",
-                f"{here} and {there} name their features differently, so they are matched by position: "
-                f"{pair[0]!r} with {pair[1]!r}",
-            )
-        )
-    return matrices, tuple(notes)
-
-
-def _merged(datasets: Sequence[Dataset], word: str) -> tuple[NDArray[Any], Sequence[Any]]:
-    """Put one column of several datasets together; equal values are one value."""
-    columns = [dataset.categories[word] for dataset in datasets]
-    kinds = {isinstance(value, str) for column in columns for value in column.values}
-    if len(kinds) > 1:
-        raise InputError(
-            f"column {word!r} holds text in one file and numbers in another", hint="store it the same way"
-        )
-    values = sorted({value for column in columns for value in column.values})
-    code: Mapping[Any, int] = {value: place for place, value in enumerate(values)}
-    return (
-        np.concatenate(
-            [np.array([code[value] for value in column.values], np.int64)[column.codes] for column in columns]
-        ),
-        values,
-    )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

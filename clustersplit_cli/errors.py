@@ -46,3 +46,14 @@ class SolverError(ClusterSplitError):
     """The solver is missing or failed."""
 
     exit_code = 4
+
+
+class InvalidArgumentError(ClusterSplitError, ValueError):
+    """What a Python caller passed cannot be used; says so, and the cure, in one message."""
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class ClusterSplitWarning(UserWarning):
+    """Something to know before trusting a split, for Python callers; the report has it too."""

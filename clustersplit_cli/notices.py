@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.kernels import KernelSpread, Prepared
+from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.reports.summary import Notice
 
@@ -57,14 +58,23 @@ def about_kernel(
 
 
 def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
-    for limits in found.requirements.families:
-        yield from _about_family(found, limits)
+    for place, limits in enumerate(found.requirements.families):
+        n_val = found.measured.n_val if place == 0 else None
+        yield from about_cells(limits, found.options, found.requirements.rounding, n_val)
 
 
-def _about_family(found: Outcome, limits: Constraints) -> Iterator[tuple[str, str]]:
+def about_cells(
+    limits: Constraints, options: CheckedOptions, rounding: str, n_val: int | None
+) -> Iterator[tuple[str, str]]:
+    """Warn of cells that keep no share, and of a total far from what was asked for.
+
+    Parameters
+    ----------
+    n_val : validation rows; None to say nothing about the total.
+    """
     sizes = limits.cells.sizes
-    holdout = float(found.options.holdout)
-    balancing = "" if found.requirements.rounding == "balanced" else "--rounding balanced"
+    holdout = float(options.holdout)
+    balancing = "" if rounding == "balanced" else "--rounding balanced"
     fewer = f"try {balancing}{', or ' if balancing else ''}fewer columns in --stratify"
     none, every = np.flatnonzero(limits.upper == 0), np.flatnonzero(limits.lower == sizes)
     if len(none):
@@ -79,7 +89,7 @@ def _about_family(found: Outcome, limits: Constraints) -> Iterator[tuple[str, st
             f"{_cells(len(every), len(sizes))} wholly in validation at h={holdout:g} "
             f"({_named(limits, every)}); {fewer}",
         )
-    actual = found.measured.n_val / limits.n
+    actual = holdout if n_val is None else n_val / limits.n
     if abs(actual - holdout) > 0.1 * holdout:
         yield (
             "holdout_missed",

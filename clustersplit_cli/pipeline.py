@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment import Assigner, Selection
-from clustersplit_cli.core.baselines import random_mmd
+from clustersplit_cli.core.baselines import RandomMMD, random_mmd
 from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.cbc import CBCAssigner
 from clustersplit_cli.core.certificate import (
@@ -24,7 +24,6 @@ from clustersplit_cli.core.certificate import (
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.coupled import Coupling, coupled_search
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import (
     Geometry,
     choose_landmarks,
@@ -33,17 +32,21 @@ from clustersplit_cli.core.geometry import (
     nystrom_geometry,
 )
 from clustersplit_cli.core.image import Image, make_image
-from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread, prepare, standardize
+from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import EFFORTS, Solution, search
+from clustersplit_cli.core.sparse import SparseFeatures, sparse_geometry
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
+from clustersplit_cli.portray import portray
+from clustersplit_cli.preparation import prepare_features
 from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import Report
 from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
@@ -52,17 +55,18 @@ from clustersplit_cli.summarize import summarize
 CBC_CERTIFICATE_ROWS = 50_000
 RANDOM_SPLITS = 20
 COSTLY_BOUND = 4e11
-"""Rows times squared landmarks beyond which the bound takes longer than the split."""
+"""Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
 SUBSAMPLE_ROWS = 2000
 
 
 @dataclass(frozen=True)
 class Split:
-    """Row positions of the two sides, ascending, 0-based, in file order; and the report."""
+    """Row positions of both sides, ascending, 0-based, in file order; the report; on request a portrait."""
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     report: Report
+    portrait: Portrait | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,9 @@ def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
     """Decide how to hold the kernel before anything is read; None if only reading can tell the size."""
     if extent.n_rows is None or extent.n_features is None or extent.itemsize is None:
         return None
-    work = Workload(extent.n_rows, extent.n_features, extent.itemsize, options.restarts, options.threads)
+    work = Workload(
+        extent.n_rows, extent.n_features, extent.itemsize, options.restarts, options.threads, extent.stored
+    )
     return plan_memory(work, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
 
 
@@ -122,6 +128,7 @@ def split(
     config: Mapping[str, Any] | None = None,
     stopwatch: Stopwatch | None = None,
     progress: Progress = silent,
+    with_portrait: bool = False,
 ) -> Split:
     """Split the dataset and report on it.
 
@@ -129,14 +136,16 @@ def split(
     ----------
     config : options outside this function's reach that the report should repeat.
     stopwatch : continues an account begun while reading.
+    with_portrait : also gather what an HTML report draws.
     """
     watch = stopwatch or Stopwatch()
     with prepared_setting(dataset, options, watch, progress) as setting:
         with watch.step("search"):
             solution = find_split(setting, progress)
         outcome = report_on(setting, solution, config=config or {}, stopwatch=watch, progress=progress)
-    members = solution.members
-    return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch))
+        members = solution.members
+        portrait = portrait_of(setting, members, outcome.random) if with_portrait else None
+    return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch), portrait)
 
 
 @contextmanager
@@ -145,17 +154,13 @@ def prepared_setting(
 ) -> Iterator[Setting]:
     """State the problem and hold its kernel, within a pool of workers that ends with the block."""
     streams = Streams.from_seed(options.seed)
-    n, d = dataset.features.shape
-    memory = plan(Extent(n, d, dataset.features.dtype.itemsize), options)
+    memory = plan(dataset.extent, options)
     assert memory is not None
     with pool(options.threads) as workers:
         with watch.step("constraints"):
             requirements = requirements_of(dataset, options, workers)
         with watch.step("prepare"):
-            features = standardize(Features(dataset.features), options.standardize, workers)
-            # A stream of its own: a width given as a number leaves the other samples as they are.
-            (width_stream,) = streams.samples.spawn(1)
-            prepared = prepare(features, options.kernel, options.gamma, options.degree, workers, width_stream)
+            prepared = prepare_features(dataset.features, options, workers, streams.samples)
             spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
         with watch.step("kernel"):
             geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
@@ -164,8 +169,8 @@ def prepared_setting(
         yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
 
 
-def find_split(setting: Setting, progress: Progress = silent) -> Solution:
-    """Search for the split with the largest MMD."""
+def find_split(setting: Setting, progress: Progress = silent, count: int = 1) -> Solution:
+    """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     if not setting.requirements.separates:
         return _find_coupled(setting, progress)
@@ -177,11 +182,12 @@ def find_split(setting: Setting, progress: Progress = silent) -> Solution:
         restarts=options.restarts,
         max_iter=options.max_iter,
         effort=EFFORTS[options.effort],
-        nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
+        nonnegative=setting.prepared.kernel.is_nonnegative,
         rng=setting.streams.search,
         canonical=lambda found: lowest_rows_first(
             found, setting.dataset.features, constraints.cells.codes, workers
         ),
+        count=count,
         progress=progress,
     )
 
@@ -264,13 +270,27 @@ def report_on(
     )
 
 
+def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = None) -> Portrait:
+    """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
+    return portray(
+        setting.dataset,
+        setting.problem,
+        setting.image.factors(np.arange(setting.problem.n)),
+        members,
+        random or random_mmd(setting.problem, setting.streams.baseline),
+        setting.workers,
+        np.random.default_rng(setting.options.seed),
+    )
+
+
 def upper_bound(setting: Setting) -> float | None:
     """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
     if setting.options.bound == "never" or not all(f.is_exact for f in setting.requirements.families):
         return None
-    if setting.options.bound == "auto" and setting.memory.geometry == "nystrom":
-        q = setting.memory.landmarks or 0
-        if setting.problem.n * q * q > COSTLY_BOUND:
+    if setting.options.bound == "auto" and setting.memory.geometry != "dense":
+        factors = setting.memory.landmarks or setting.dataset.features.shape[1]
+        # Their eigenvalues cost as much as fifty products.
+        if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
             return None
     if setting.requirements.separates:
         return mmd_upper_bound(setting.problem, setting.image)
@@ -287,6 +307,8 @@ def build_geometry(
     progress: Progress,
 ) -> Geometry:
     """Hold the kernel the way the plan says."""
+    if isinstance(prepared.features, SparseFeatures):
+        return sparse_geometry(prepared.features, workers)
     if memory.geometry == "linear":
         return linear_geometry(prepared.features, prepared.kernel, workers)
     if memory.geometry == "dense":

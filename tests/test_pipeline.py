@@ -284,6 +284,15 @@ def test_a_budget_too_small_for_the_kernel_takes_landmarks_and_says_so(make_data
         run(dataset, memory=budget, threads=1, nystrom="off")
 
 
+def test_the_bound_is_left_out_where_it_costs_more_than_the_split(make_dataset: Maker) -> None:
+    wide = make_dataset(np.random.default_rng(15).normal(size=(40, 2500)))
+    assert run(wide, kernel="linear", certify="never").report.bound is None
+    narrow = make_dataset(clustered(40))
+    assert run(narrow, kernel="linear", certify="never").report.bound is not None
+    assert run(narrow, kernel="linear", certify="never", bound="never").report.bound is None
+    assert run(narrow, kernel="linear", certify="never", tolerance="0.5").report.bound is None
+
+
 def test_the_plan_is_known_before_reading_or_not_at_all() -> None:
     options = check_options(SplitOptions(memory="8GB"))
     known = plan(Extent(1000, 10, 4), options)

@@ -71,3 +71,12 @@ def test_every_option_in_the_readme_exists() -> None:
         assert option in shown, option
     for command in re.findall(r"^\| `([a-z]+)` \|", README, re.MULTILINE):
         assert command in run("clustersplit --help", ROOT).stdout
+
+
+def test_the_lines_for_python_print_what_the_comment_says(folder: Path) -> None:
+    pytest.importorskip("sklearn", reason="the example needs scikit-learn's wine data")
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    ran = subprocess.run(
+        [sys.executable, "-c", block], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == block.rsplit("# ", 1)[1].strip()

@@ -10,12 +10,16 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import baseline, compare, mmd, split, verify
+from clustersplit_cli.cli import baseline, compare, inspect, mmd, report, split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
 
 BUG = 70
+START = """Example: clustersplit split feats.parquet --h 0.2
+
+Start with `clustersplit inspect FEATURES`, then `clustersplit split --help`. For completion with Tab in bash,
+zsh and fish: `clustersplit --install-completion`, then open a new shell."""
 CLEAN = "no half-written output was left behind; the same command starts over"
 
 app = typer.Typer(
@@ -33,7 +37,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True, epilog="Start with: clustersplit split --help")
+@app.callback(invoke_without_command=True, epilog=START)
 def program(
     context: typer.Context,
     version: Annotated[
@@ -61,6 +65,11 @@ app.command(
     epilog="Example: clustersplit mmd feats.parquet --by domain",
 )(mmd.mmd)
 app.command(
+    "inspect",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit inspect feats.parquet --h 0.2",
+)(inspect.inspect)
+app.command(
     "verify",
     cls=GroupedHelp,
     epilog="Example: clustersplit verify feats_split",
@@ -75,6 +84,11 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit compare feats.parquet --repeats 3",
 )(compare.compare)
+app.command(
+    "report",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit report feats_split",
+)(report.report)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +151,7 @@ def _print_line(word: str, colour: str, text: str) -> None:
 
     lead = f"\x1b[{colour}m{word}\x1b[0m" if wants_colour() else word
     try:
-        print(lead, _one_line(text), file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{lead} {_one_line(text)}\n")
         sys.stderr.flush()
     except OSError:  # nobody listens; the exit code still tells
         mute(sys.stderr.fileno())

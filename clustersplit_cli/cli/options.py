@@ -362,6 +362,14 @@ Annotate = Annotated[
         help="Also write the input rows with a `split` column, as Parquet.",
     ),
 ]
+Html = Annotated[
+    bool,
+    typer.Option(
+        "--html",
+        rich_help_panel=OUTPUT,
+        help="Also write report.html, a page to look at; needs clustersplit[report].",
+    ),
+]
 Config = Annotated[
     Path | None,
     typer.Option(

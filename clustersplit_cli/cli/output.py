@@ -32,6 +32,7 @@ class Output:
     force: bool
     json: bool
     source: Path
+    html: bool = False
 
     @classmethod
     def from_options(cls, source: Path, given: Mapping[str, Any]) -> Output:
@@ -52,6 +53,13 @@ class Output:
             )
         if to_stdout and given["id"] is not None:
             raise UsageError("--out - writes no ids", hint="drop --id, or name a directory with --out")
+        html = given.get("html", False)  # only `split` has the option
+        if to_stdout and html:
+            raise UsageError("--out - writes no report.html", hint="name a directory with --out")
+        if html:
+            from clustersplit_cli.reports.html import check_available
+
+            check_available()
         directory = Path(given["out"] or f"{stem(source)}_split")
         return cls(
             directory=None if to_stdout else directory,
@@ -60,6 +68,7 @@ class Output:
             force=given["force"],
             json=given["json"],
             source=source,
+            html=html,
         )
 
     def prepare(self, inputs: list[Path]) -> list[str]:
@@ -119,11 +128,24 @@ class Output:
                 formats=self.formats,
                 ids=dataset.ids,
                 id_name=dataset.id_name,
+                page=self._page(text, result),
                 force=self.force,
             )
         if self.json:
             print_to_stdout(text)
         return paths + annotated
+
+    def _page(self, text: str, result: Split) -> str | None:
+        """The HTML report, if it was asked for."""
+        if result.portrait is None or self.directory is None:
+            return None
+        from clustersplit_cli.cli.command_line import reproducing_command
+        from clustersplit_cli.reports.html import render_html
+        from clustersplit_cli.reports.json_report import load_report
+
+        report = load_report(text, source="the report")
+        command = reproducing_command(report, self.source, self.directory)
+        return render_html(report, result.portrait, title=self.source.name, command=command)
 
     def _annotation(self, dataset: Dataset, result: Split) -> AbstractContextManager[None]:
         """The annotated copy of the input, if it was asked for: published with what the block writes."""

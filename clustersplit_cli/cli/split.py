@@ -56,6 +56,7 @@ def split(
     out: opt.Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
+    html: opt.Html = False,
     force: opt.Force = False,
     config: opt.Config = None,
     json: opt.Json = False,
@@ -109,7 +110,9 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
             progress(stage, done, total)
 
         config = reading_config(request, dataset, output)
-        result = pipeline.split(dataset, checked, config=config, stopwatch=watch, progress=show)
+        result = pipeline.split(
+            dataset, checked, config=config, stopwatch=watch, progress=show, with_portrait=output.html
+        )
     paths = output.write(dataset, result)
     if given["quiet"]:
         render_warnings(result.report, console=console)
@@ -168,9 +171,7 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         "label_file": text(request.label_file),
         "domain_file": text(request.domain_file),
         "metadata": text(request.metadata),
-        "stratify": [
-            ",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)
-        ],
+        "stratify": [",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)],
         "exclude": [f"{column}={value}" for column, value in request.exclude],
         "id": request.id_column,
         "drop_invalid": request.drop_invalid,
@@ -191,9 +192,9 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
 
 
 def _families(texts: list[str] | None) -> tuple[tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
-    """Read --stratify: all columns (None for the default, () for the total size only), and those of each family.
+    """Read --stratify: all columns, and those of each family unless there is but one.
 
-    A single family is left to be all columns.
+    All columns are None for the default, and () for the total size only.
     """
     if not texts:
         return None, ()
@@ -206,9 +207,7 @@ def _families(texts: list[str] | None) -> tuple[tuple[str, ...] | None, tuple[tu
             )
     repeated = [text for text, words in zip(texts, families, strict=True) if families.count(words) > 1]
     if repeated:
-        raise UsageError(
-            f"--stratify {repeated[0]} was given twice", hint="name every family of cells once"
-        )
+        raise UsageError(f"--stratify {repeated[0]} was given twice", hint="name every family of cells once")
     words = tuple(dict.fromkeys(word for family in families for word in family))
     return words, tuple(families) if len(families) > 1 else ()
 

@@ -20,9 +20,7 @@ SMALL_CELL = 64
 class Assigner(Protocol):
     """Minimises the sum of the chosen rows' costs subject to the cells' bounds."""
 
-    def choose(
-        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Return, for costs of shape (n, r), r independent choices of shape (n, r).
 
         `present` are choices to begin from, and to keep where nothing cheaper is found in time.
@@ -35,9 +33,7 @@ class Selection:
 
     constraints: Constraints
 
-    def choose(
-        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Take the cheapest rows of every cell: the quota, or with bounds as many as have negative cost."""
         limits = self.constraints
         by_cell = np.ascontiguousarray(costs.T[:, limits.order])

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Members, Problem, discrepancy
+from clustersplit_cli.core.problem import Members, Problem, split_weights
 from clustersplit_cli.core.starts import random_splits
 
 
 @dataclass(frozen=True)
 class RandomMMD:
-    """Mean and standard deviation of the MMD of random splits that meet the same quotas."""
+    """Mean and standard deviation of the MMD of random splits that meet the same quotas, and all values."""
 
     n: int
     mean: float
     sd: float
+    values: tuple[float, ...] = ()
 
 
 def random_mmd(
@@ -25,6 +26,6 @@ def random_mmd(
 ) -> RandomMMD:
     """Draw one stratified random split per stream, or take those given, and measure them in one pass."""
     splits = random_splits(problem.constraints, streams) if splits is None else splits
-    squared = discrepancy(problem, splits, problem.geometry.search_dtype).mmd_squared
+    squared = problem.geometry.energy(split_weights(splits, problem.geometry.search_dtype))
     values = np.sqrt(np.maximum(squared, 0.0))
-    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)))
+    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,11 @@ from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
-LEADING = 24
+LEADING = 16
 """Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
-MOST_GROUPS = 64
+MOST_GROUPS = 32
 
 
 @dataclass(frozen=True)
@@ -162,15 +163,25 @@ def _factored(
     geometry: FactorGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
 ) -> tuple[Spectrum, float]:
     """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB: all of them."""
+    return factored_spectrum(*geometry.factor_moments(limits, z0), limits, geometry.search_dtype)
+
+
+def factored_spectrum(
+    gram: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    at_z0: NDArray[np.float64],
+    limits: Constraints,
+    precision: np.dtype[Any],
+) -> tuple[Spectrum, float]:
+    """The spectrum from B'B, the sums of B's rows over each cell, and B'z0."""
     import scipy.linalg
 
-    gram, sums, at_z0 = geometry.factor_moments(limits, z0)
     means = sums / limits.cells.sizes[:, None]
     within = gram - (means.T * limits.cells.sizes) @ means
     values, vectors = scipy.linalg.eigh((within + within.T) / 2)
     # b = PB(B'z0), and u_i = PB v_i / sqrt(value_i), so u_i'b = sqrt(value_i) v_i'B'z0.
     squares = np.maximum(values, 0.0) * (vectors.T @ at_z0) ** 2
-    rounding = float(np.finfo(geometry.search_dtype).eps) * 10.0 * float(np.trace(gram))
+    rounding = float(np.finfo(precision).eps) * 10.0 * float(np.trace(gram))
     return Spectrum(values + rounding, squares, rounding, 0.0), float(at_z0 @ at_z0)
 
 

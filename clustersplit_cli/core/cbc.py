@@ -141,7 +141,7 @@ def solve_program(
             )
         return LPSolution("stopped early", present, True, cost, True)
     status = "stopped early" if search.stopped_early else "optimal"
-    # With a gap allowed CBC calls a solution optimal that need not be the best: only the relaxed bound is sure.
+    # With a gap allowed CBC calls a solution optimal that need not be the best: the relaxed bound is sure.
     bound = best if status == "optimal" and gap == 0 else cost
     return LPSolution(status, found > 0.5, True, bound, True)
 
@@ -241,9 +241,7 @@ class CBCAssigner:
     constraints: Constraints
     workers: Workers
 
-    def choose(
-        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve the columns side by side; each CBC is a process of its own."""
         columns = [costs[:, run] for run in range(costs.shape[1])]
         solutions = self.workers.map(
@@ -261,9 +259,7 @@ class CBCProgramAssigner:
     gap: float
     seconds: float | None
 
-    def choose(
-        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve the columns side by side; each CBC is a process of its own."""
 
         def one(run: int) -> NDArray[np.bool_]:

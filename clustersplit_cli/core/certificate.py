@@ -58,7 +58,7 @@ def certify_program(
     program, units = requirements.program, requirements.units
     difference, chosen = evaluation.difference, members
     if units is not None:
-        difference = np.bincount(units, weights=difference)
+        difference = np.asarray(np.bincount(units, weights=difference), dtype=np.float64)
         chosen = np.zeros(requirements.n_atoms, dtype=bool)
         chosen[units[members]] = True
     answers = []

@@ -1,7 +1,7 @@
 """The search where cells cannot be decided one by one: several families, or units that stay together.
 
-The same descents, perturbations and exchanges as elsewhere, with a program for every assignment step. Programs
-cost far more than passes over a low-rank image, so there are fewer of them.
+The same descents, perturbations and exchanges as elsewhere, with a program for every assignment step.
+Programs cost far more than passes over a low-rank image, so there are fewer of them.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ class ProgramAssigner:
     workers: Workers
     account: Account = field(default_factory=Account)
 
-    def choose(
-        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve one program per column of costs."""
 
         def one(run: int) -> Assignment:
@@ -146,9 +144,7 @@ class _FromFirst:
     assigner: Assigner
     first: NDArray[np.bool_]
 
-    def choose(
-        self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Choose, from the first choice if there is no other."""
         if present is None:
             present = np.repeat(self.first[:, None], costs.shape[1], axis=1)
@@ -195,6 +191,7 @@ def coupled_search(
             max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
             leaping=not exactly,
+            polished_runs=len(trails),
             nonnegative=nonnegative,
         )
 
@@ -208,7 +205,7 @@ def coupled_search(
     last[best.start] = best
     runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
     members = canonical(coupling.to_rows(best.members))
-    return Solution(members, steps, runs, best.start, best.converged, coupling.account)
+    return Solution(members, steps, runs, best.start, best.converged, account=coupling.account)
 
 
 def _starts(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.workers import Workers, tiles
+
+SPARSE_ROWS = 1024
 
 
 def lowest_rows_first(members: Members, raw: Floats, codes: NDArray[np.int64], workers: Workers) -> Members:
@@ -16,7 +21,7 @@ def lowest_rows_first(members: Members, raw: Floats, codes: NDArray[np.int64], w
     Rounding depends on a row's place in a tile, so equal rows need not tie exactly in the search; this
     makes the choice among them independent of such accidents.
     """
-    identity = row_identities(raw, workers)
+    identity = sparse_row_identities(raw) if hasattr(raw, "indptr") else row_identities(raw, workers)
     groups = np.unique(np.stack([codes, identity]), axis=1, return_inverse=True)[1].reshape(-1)
     sizes = np.bincount(groups)
     if len(sizes) == len(groups):
@@ -37,24 +42,53 @@ def row_identities(raw: Floats, workers: Workers) -> NDArray[np.int64]:
     are compared in full.
     """
     unsigned = np.dtype(f"u{raw.dtype.itemsize}")
-    multipliers = np.random.default_rng(0).integers(1, 2**63, size=raw.shape[1], dtype=np.uint64) | np.uint64(
-        1
-    )
+    multipliers = _multipliers(raw.shape[1])
 
     def hashes(tile: tuple[int, int]) -> NDArray[np.uint64]:
         block = raw[slice(*tile)] + raw.dtype.type(0)  # -0.0 equals 0.0
-        mixed = np.ascontiguousarray(block).view(unsigned).astype(np.uint64)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-        return np.asarray(mixed @ multipliers)
+        return np.asarray(_mixed(np.ascontiguousarray(block).view(unsigned)) @ multipliers)
 
     keys = np.concatenate(list(workers.map(hashes, Features(raw).row_tiles())))
+    height = Features(raw).row_tiles()[0][1]
+    return _confirmed(keys, height, lambda rows, others: (raw[rows] != raw[others]).any(axis=1))
+
+
+def sparse_row_identities(raw: Any) -> NDArray[np.int64]:
+    """The same for a sparse matrix in canonical CSR form, which stores no zeros."""
+    mixed = raw.astype(np.float64, copy=True)
+    hashed = type(raw)((_mixed(mixed.data.view(np.uint64)), raw.indices, raw.indptr), shape=raw.shape)
+    keys = np.asarray(hashed @ _multipliers(raw.shape[1]), dtype=np.uint64)
+    return _confirmed(
+        keys, SPARSE_ROWS, lambda rows, others: np.asarray((raw[rows] != raw[others]).sum(axis=1)).ravel() > 0
+    )
+
+
+def _multipliers(count: int) -> NDArray[np.uint64]:
+    """Odd numbers, the same every time."""
+    numbers = np.random.default_rng(0).integers(1, 2**63, size=count, dtype=np.uint64)
+    return np.asarray(numbers | np.uint64(1))
+
+
+def _mixed(bits: NDArray[Any]) -> NDArray[np.uint64]:
+    """Spread the bits of every number over 64."""
+    mixed = bits.astype(np.uint64)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def _confirmed(
+    keys: NDArray[np.uint64],
+    height: int,
+    differ: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
+) -> NDArray[np.int64]:
+    """Number rows by their hashes; `differ` compares rows of equal hash in full, `height` at a time."""
     _, first, identity = np.unique(keys, return_index=True, return_inverse=True)
     identity = identity.reshape(-1).astype(np.int64)
-    twins = np.flatnonzero(first[identity] != np.arange(len(raw)))
-    for start, stop in Features(raw).row_tiles():
-        rows = twins[start:stop]
-        collided = (raw[rows] != raw[first[identity[rows]]]).any(axis=1)
+    twins = np.flatnonzero(first[identity] != np.arange(len(keys)))
+    for tile in tiles(len(twins), height):
+        rows = twins[slice(*tile)]
+        collided = differ(rows, first[identity[rows]])
         # Rows whose hash collides without being equal are told apart; they are too rare to match up.
         identity[rows[collided]] = len(first) + rows[collided]
     return identity

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.tolerances import smallest_tolerance
 
+MOST_CELLS = 12
+"""Cells of units among which a conflict is looked for; beyond that, naming them would help nobody."""
 SECONDS = 60.0
 """Time after which the smallest tolerance is the best one found, not one proven smallest."""
 Counts = NDArray[np.int64]
@@ -46,10 +48,10 @@ class Demand:
 def find_counts(
     demand: Demand, goal: NDArray[np.float64] | None = None, *, seconds: float = SECONDS
 ) -> Counts | None:
-    """Find how many atoms of each class meet all bounds, near a goal if one is given; None if nothing does."""
-    import scipy.sparse as sparse
+    """Find how many atoms of each class meet all bounds, near a goal if there is one; None if none do."""
+    from scipy import sparse
 
-    n_cells, n_classes = demand.matrix.shape
+    n_classes = demand.matrix.shape[1]
     low, high = demand.lower - demand.taken, demand.upper - demand.taken
     if goal is None:
         values, _ = _integers(
@@ -94,7 +96,7 @@ def find_tolerance(
     -------
     None if no tolerance makes the other cells' bounds feasible.
     """
-    import scipy.sparse as sparse
+    from scipy import sparse
 
     # A count of a needs t >= 1 - (a + 1/2)/s and t >= (a - 1/2)/s - 1, where s = h |cell|.
     share = np.array([float(holdout * size) for size in sizes])
@@ -103,7 +105,9 @@ def find_tolerance(
     start, half = demand.taken[is_open] / share[is_open], 0.5 / share[is_open]
     one = np.ones((int(is_open.sum()), 1))
     matrix = sparse.bmat(
-        [[demand.matrix[~is_open], None], [scaled, one], [scaled, -one]] if not is_open.all() else [[scaled, one], [scaled, -one]],
+        [[demand.matrix[~is_open], None], [scaled, one], [scaled, -one]]
+        if not is_open.all()
+        else [[scaled, one], [scaled, -one]],
         format="csr",
     )
     fixed_low = (demand.lower - demand.taken)[~is_open]
@@ -122,7 +126,8 @@ def find_tolerance(
         return None
     counts = demand.taken + (demand.matrix @ np.round(values[:n_classes]).astype(np.int64))
     needed = [
-        smallest_tolerance(sizes[cell], holdout, int(counts[cell])) for cell in np.flatnonzero(is_open).tolist()
+        smallest_tolerance(sizes[cell], holdout, int(counts[cell]))
+        for cell in np.flatnonzero(is_open).tolist()
     ]
     return FoundTolerance(max(needed, default=Fraction(0)), proven)
 
@@ -149,14 +154,13 @@ def find_conflict(demand: Demand) -> Conflict:
     candidates = [int(bound) for bound in np.flatnonzero(np.abs(duals) > 1e-9)]
     n_cells = len(demand.lower)
     if not _is_infeasible(demand, candidates):
-        # The relaxed program can be met: only whole atoms cannot. Start from the bounds that were broken.
-        short, over = counts < demand.lower, counts > demand.upper
-        candidates = [*np.flatnonzero(short).tolist(), *(n_cells + np.flatnonzero(over)).tolist()]
-        others = [bound for bound in range(2 * n_cells) if bound not in set(candidates)]
-        for bound in others:
-            if _is_infeasible(demand, candidates):
+        # The relaxed program can be met: only whole atoms cannot. Begin with the cells that were missed.
+        missed = np.flatnonzero((counts < demand.lower) | (counts > demand.upper)).tolist()
+        candidates = []
+        for cell in [*missed, *(cell for cell in range(n_cells) if cell not in missed)]:
+            if candidates and (_is_infeasible(demand, candidates) or len(candidates) >= 2 * MOST_CELLS):
                 break
-            candidates.append(bound)
+            candidates += [cell, n_cells + cell]
     kept = list(candidates)
     for bound in reversed(candidates):
         without = [other for other in kept if other != bound]
@@ -167,7 +171,7 @@ def find_conflict(demand: Demand) -> Conflict:
 
 
 def _is_infeasible(demand: Demand, bounds: Sequence[int]) -> bool:
-    """Whether some lower bounds (numbered by cell) and upper bounds (after all lower ones) exclude each other."""
+    """Whether some bounds exclude each other: lower ones are numbered by cell, upper ones come after them."""
     n_cells = len(demand.lower)
     lower = np.full(n_cells, -np.inf)
     upper = np.full(n_cells, np.inf)
@@ -185,7 +189,7 @@ def _is_infeasible(demand: Demand, bounds: Sequence[int]) -> bool:
 
 def _elastic(demand: Demand, *, integers: bool) -> tuple[Counts, NDArray[np.float64]]:
     """Break the bounds by as few rows as possible; return the counts, or the duals of all bounds."""
-    import scipy.sparse as sparse
+    from scipy import sparse
 
     n_cells, n_classes = demand.matrix.shape
     low, high = demand.lower - demand.taken, demand.upper - demand.taken

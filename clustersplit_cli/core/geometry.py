@@ -24,6 +24,7 @@ COLUMN_TILE = 4096
 CONVERTED_ROWS = 64
 TRACE_ROWS = 16384
 FACTOR_ROWS = 2048
+CONVERTED_FACTOR_ROWS = 128
 
 
 class Geometry(Protocol):
@@ -61,6 +62,9 @@ class Geometry(Protocol):
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return K[left][:, right]."""
+
+    def energy(self, vectors: Floats) -> NDArray[np.float64]:
+        """Return v'Kv for each vector v."""
 
     def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw rows to stand for all; the columns of K at these rows should be cheap to get."""
@@ -128,6 +132,10 @@ class DenseGeometry:
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Gather K[left][:, right]."""
         return self.matrix[left[:, None], right[None, :]].astype(np.float64)
+
+    def energy(self, vectors: Floats) -> NDArray[np.float64]:
+        """Multiply and sum."""
+        return self.measure(vectors)[1]
 
     def frobenius_squared(self) -> float:
         """Sum of all squared entries of K."""
@@ -218,19 +226,9 @@ class FactorGeometry:
         return self.measure(vectors)[0]
 
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
-        """Two passes over F, with sums over rows accumulated in float64; v'Kv = |M'F'v|²."""
-        pieces = tiles(self.n, FACTOR_ROWS)
+        """Two passes over F, with sums over rows accumulated in float64."""
+        summed, inner, energy = self._gather(vectors)
         dtype = vectors.dtype
-
-        def gather(tile: tuple[int, int]) -> NDArray[np.float64]:
-            start, stop = tile
-            return np.asarray(self.rows(start, stop, dtype).T @ vectors[start:stop], dtype=np.float64)
-
-        summed = np.zeros((self.width, vectors.shape[1]))
-        for part in self.workers.map(gather, pieces):
-            summed += part
-        inner = summed if self.mixing is None else self.mixing.T @ summed
-        energy = np.asarray(np.einsum("ij,ij->j", inner, inner))
         weights = (summed if self.mixing is None else self.mixing @ inner).astype(dtype)
         result = np.empty(vectors.shape, dtype=dtype)
 
@@ -238,8 +236,32 @@ class FactorGeometry:
             start, stop = tile
             np.matmul(self.rows(start, stop, dtype), weights, out=result[start:stop])
 
-        self.workers.run(spread, pieces)
+        self.workers.run(spread, tiles(self.n, self._height(dtype)))
         return result, energy
+
+    def energy(self, vectors: Floats) -> NDArray[np.float64]:
+        """One pass over F: v'Kv = |M'F'v|²."""
+        return self._gather(vectors)[2]
+
+    def _gather(
+        self, vectors: Floats
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """F'v and M'F'v for every vector v, and the squared length of the latter."""
+        dtype = vectors.dtype
+
+        def gather(tile: tuple[int, int]) -> NDArray[np.float64]:
+            start, stop = tile
+            return np.asarray(self.rows(start, stop, dtype).T @ vectors[start:stop], dtype=np.float64)
+
+        summed = np.zeros((self.width, vectors.shape[1]))
+        for part in self.workers.map(gather, tiles(self.n, self._height(dtype))):
+            summed += part
+        inner = summed if self.mixing is None else np.asarray(self.mixing.T @ summed)
+        return summed, inner, np.asarray(np.einsum("ij,ij->j", inner, inner))
+
+    def _height(self, dtype: Any) -> int:
+        """Rows per tile; a tile that has to be converted must stay in cache."""
+        return FACTOR_ROWS if dtype == self.search_dtype else CONVERTED_FACTOR_ROWS
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""
@@ -364,15 +386,20 @@ def nystrom_geometry(
     dtype = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
     centres = features.take(landmarks)
     exact = features.take(landmarks, np.float64)
-    mixing = inverse_root(kernel.tile(exact, exact), dtype)
     matrix: Floats = np.empty((n, q), dtype=dtype)
     pieces = tiles(n, KERNEL_TILE)
+    factored: list[NDArray[np.float64]] = []
 
-    def one(tile: tuple[int, int]) -> None:
+    def one(tile: tuple[int, int] | None) -> None:
+        if tile is None:
+            factored.append(inverse_root(kernel.tile(exact, exact), dtype))
+            return
         start, stop = tile
         matrix[start:stop] = kernel.tile(features.block(start, stop), centres)
 
-    workers.run(one, pieces, lambda done: progress("landmarks", done, len(pieces)))
+    # Factoring keeps one worker busy for a while: it goes first, beside the rest.
+    workers.run(one, [None, *pieces], lambda done: progress("landmarks", done, len(pieces) + 1))
+    mixing = factored[0]
     trace, trace_error = _nystrom_trace(matrix, mixing.astype(dtype), workers)
     return FactorGeometry(
         name="nystrom",

@@ -11,7 +11,7 @@ from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry, inverse_root
 
 IMAGE_RANK = 512
-SAMPLE_ROWS = 10_000
+SAMPLE_ROWS = 8_192
 
 
 @dataclass(frozen=True)

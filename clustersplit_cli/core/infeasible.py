@@ -3,98 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from clustersplit_cli.core.constraints import Cells
 from clustersplit_cli.core.feasibility import Conflict, Demand, find_conflict, find_tolerance
-from clustersplit_cli.core.tolerances import Tolerance, show, smallest_tolerance
+from clustersplit_cli.core.tolerances import show, smallest_tolerance
 from clustersplit_cli.errors import InfeasibleError
 
 NAMED = 4
 
 
+@dataclass(frozen=True)
+class _Cell:
+    """A cell in words: its family, its name and its rows."""
+
+    family: int
+    name: str
+    size: int
+
+
 def explain(
-    demand: Demand, families: Sequence[Cells], holdout: Fraction, tolerance: Tolerance, rounding: str
+    demand: Demand, families: Sequence[Cells], holdout: Fraction, *, with_units: bool, rounding: str
 ) -> InfeasibleError:
-    """Say which bounds exclude each other, and the smallest changes that make them feasible."""
+    """Say which bounds exclude each other, and the smallest changes that make them feasible.
+
+    Parameters
+    ----------
+    with_units : whether rows that stay together may be the reason.
+    """
     conflict = find_conflict(demand)
-    names = [cells.describe(cell) for cells in families for cell in range(len(cells.sizes))]
-    sizes = [int(size) for cells in families for size in cells.sizes]
-    owner = [family for family, cells in enumerate(families) for _ in range(len(cells.sizes))]
-    message = _in_words(conflict, demand, names, owner, families)
-    return InfeasibleError(message, hint=_cure(conflict, demand, names, sizes, holdout, tolerance, rounding))
-
-
-def _in_words(
-    conflict: Conflict,
-    demand: Demand,
-    names: Sequence[str],
-    owner: Sequence[int],
-    families: Sequence[Cells],
-) -> str:
-    at_least, at_most = conflict.at_least, conflict.at_most
-    whole = [
-        family
-        for family, cells in enumerate(families)
-        for side in (at_least, at_most)
-        if sum(owner[cell] == family for cell in side) == len(cells.sizes) > 1
+    cells = [
+        _Cell(family, part.describe(cell), int(part.sizes[cell]))
+        for family, part in enumerate(families)
+        for cell in range(len(part.sizes))
     ]
-    if len(whole) == 2 and len(at_least) + len(at_most) == sum(len(families[f].sizes) for f in whole):
-        low, high = int(demand.lower[list(at_least)].sum()), int(demand.upper[list(at_most)].sum())
-        first, second = (", ".join(families[owner[side[0]]].names[0]) for side in (at_least, at_most))
-        return f"the quotas of {first} add up to {low} validation rows, but those of {second} to {high}"
-    needs = _listed([f"{names[cell]} needs at least {demand.lower[cell]}" for cell in at_least])
-    allows = _listed([f"{names[cell]} allows {demand.upper[cell]}" for cell in at_most])
-    forced = int(demand.taken.sum()) > 0 or int(demand.available.sum()) < int(demand.matrix.shape[1])
+    totals = _differing_totals(conflict, demand, cells, families)
+    message = totals or _in_words(conflict, demand, cells, with_units)
+    cures = [_uniform_cure(demand, cells, holdout), _exceptions(conflict, demand, cells, holdout)]
+    if totals and rounding == "nearest":
+        cures.insert(0, "use --rounding balanced")
+    return InfeasibleError(message, hint=", or ".join(cure for cure in cures if cure))
+
+
+def _differing_totals(
+    conflict: Conflict, demand: Demand, cells: Sequence[_Cell], families: Sequence[Cells]
+) -> str | None:
+    """Say so if all cells of one family ask for more than all cells of another allow."""
+    sides = (conflict.at_least, conflict.at_most)
+    owners = [{cells[cell].family for cell in side} for side in sides]
+    if any(len(owner) != 1 for owner in owners) or owners[0] == owners[1]:
+        return None
+    first, second = (next(iter(owner)) for owner in owners)
+    if [len(side) for side in sides] != [len(families[first].sizes), len(families[second].sizes)]:
+        return None
+    if min(len(side) for side in sides) == 1:
+        return None
+    low, high = int(demand.lower[list(sides[0])].sum()), int(demand.upper[list(sides[1])].sum())
+    words = [",".join(families[family].names[0]) for family in (first, second)]
+    return f"the quotas of {words[0]} add up to {low} validation rows, but those of {words[1]} to {high}"
+
+
+def _in_words(conflict: Conflict, demand: Demand, cells: Sequence[_Cell], with_units: bool) -> str:
+    at_least, at_most = conflict.at_least, conflict.at_most
+    needs = _listed([f"{cells[cell].name} needs at least {demand.lower[cell]}" for cell in at_least])
+    allows = _listed([f"{cells[cell].name} allows {demand.upper[cell]}" for cell in at_most])
+    if at_least and set(at_least) == set(at_most):
+        wanted = _listed(
+            [f"{cells[cell].name} needs {_span(demand.lower[cell], demand.upper[cell])}" for cell in at_least]
+        )
+        return f"{wanted} validation rows, which no choice of whole units gives"
     if at_least and at_most:
-        return f"{needs} validation rows but {allows}"
-    if at_least:
-        free = [_most(demand, cell) for cell in at_least]
-        can = _listed([f"{names[cell]} can have {most}" for cell, most in zip(at_least, free, strict=True)])
-        reason = "what is forced into training" if forced else "rows that stay together"
-        return f"{needs} validation rows but, with {reason}, {can}" if len(at_least) == 1 else f"{needs} validation rows, which {reason} makes impossible"
-    over = _listed([f"{demand.taken[cell]} rows of {names[cell]}" for cell in at_most])
-    if len(at_most) == 1 and demand.taken[at_most[0]] > demand.upper[at_most[0]]:
-        return f"{over} are forced into validation but {allows}"
-    return f"{allows} validation rows, which rows that stay together make impossible"
+        together = ", and units must stay whole" if with_units else ""
+        return f"{needs} validation rows but {allows}{together}"
+    if len(at_least) == 1:
+        (cell,) = at_least
+        most = int(demand.taken[cell] + (demand.matrix[cell] @ demand.available)[0])
+        return f"{needs} validation rows but only {most} of its rows are not forced into training"
+    if len(at_most) == 1:
+        (cell,) = at_most
+        name, taken = cells[cell].name, demand.taken[cell]
+        return f"{name} allows {demand.upper[cell]} validation rows but {taken} of its rows are forced"
+    together = "units that stay whole" if with_units else "the forced rows"
+    return f"{needs or allows} validation rows, which {together} make impossible"
 
 
-def _most(demand: Demand, cell: int) -> int:
-    return int(demand.taken[cell] + (demand.matrix[cell] @ demand.available)[0])
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
 
 
-def _cure(
-    conflict: Conflict,
-    demand: Demand,
-    names: Sequence[str],
-    sizes: Sequence[int],
-    holdout: Fraction,
-    tolerance: Tolerance,
-    rounding: str,
-) -> str:
-    """Offer the smallest uniform tolerance, and the smallest exceptions."""
-    cures = []
-    found = find_tolerance(demand, sizes, holdout, np.ones(len(sizes), dtype=bool))
-    if found is not None:
-        least = "the smallest that can be met" if found.proven else "the smallest found"
-        cures.append(f"use --tolerance {show(found.value)} ({least})")
+def _uniform_cure(demand: Demand, cells: Sequence[_Cell], holdout: Fraction) -> str | None:
+    """The smallest tolerance for all cells."""
+    found = find_tolerance(demand, [cell.size for cell in cells], holdout, np.ones(len(cells), dtype=bool))
+    if found is None:
+        return None
+    how = "the smallest that can be met" if found.proven else "the smallest found"
+    return f"use --tolerance {show(found.value)} ({how})"
+
+
+def _exceptions(conflict: Conflict, demand: Demand, cells: Sequence[_Cell], holdout: Fraction) -> str | None:
+    """The fewest rows by which some cells would have to give way."""
     broken = np.flatnonzero((conflict.counts < demand.lower) | (conflict.counts > demand.upper)).tolist()
-    if 0 < len(broken) <= NAMED:
-        exceptions = [
-            f"--tolerance '{names[cell].replace(', ', ',')}={show(smallest_tolerance(sizes[cell], holdout, int(conflict.counts[cell])))}'"
-            f" ({conflict.counts[cell]} validation rows)"
-            for cell in broken
-        ]
-        cures.append(" ".join(exceptions))
-    if rounding == "nearest" and len(sizes) > 1 and not tolerance.exceptions and len(set(names)) == len(names):
-        pass
-    return ", or ".join(cures)
+    if not 0 < len(broken) <= NAMED:
+        return None
+    options = []
+    for cell in broken:
+        count = int(conflict.counts[cell])
+        needed = show(smallest_tolerance(cells[cell].size, holdout, count))
+        name = cells[cell].name.replace(", ", ",")
+        options.append(f"--tolerance '{name}={needed}' ({count} validation rows)")
+    return " ".join(options)
 
 
 def _listed(parts: Sequence[str]) -> str:
     shown = list(parts[:NAMED])
     if len(parts) > NAMED:
         shown.append(f"{len(parts) - NAMED} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
+    if len(shown) < 2:
+        return "".join(shown)
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -243,11 +243,15 @@ class KernelSpread:
         return self.low > 0.99
 
 
-def off_diagonal_spread(prepared: Prepared, rng: np.random.Generator) -> KernelSpread:
-    """Look at the kernel's off-diagonal values on a seeded sample of rows."""
+def off_diagonal_values(prepared: Prepared, rng: np.random.Generator) -> NDArray[np.floating[Any]]:
+    """The kernel's values between different rows of a seeded sample, shape (pairs,)."""
     n = prepared.features.shape[0]
     rows = np.sort(rng.choice(n, size=min(n, DEGENERACY_SAMPLE), replace=False))
     sample = prepared.features.take(rows, dtype=np.float64)
-    values = prepared.kernel.tile(sample, sample)[np.triu_indices(len(rows), k=1)]
-    low, high = np.percentile(values, [1, 99])
+    return np.asarray(prepared.kernel.tile(sample, sample)[np.triu_indices(len(rows), k=1)])
+
+
+def off_diagonal_spread(prepared: Prepared, rng: np.random.Generator) -> KernelSpread:
+    """Look at the kernel's off-diagonal values on a seeded sample of rows."""
+    low, high = np.percentile(off_diagonal_values(prepared, rng), [1, 99])
     return KernelSpread(float(low), float(high))

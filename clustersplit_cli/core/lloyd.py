@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
-from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy
+from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy, recalled
 
 SMALLEST_RELEASE = 0.4
 SHORTEST_LEAP = 1e-2
@@ -41,10 +41,9 @@ class Descent:
 class _Batch:
     """The state of a batch under way; a step is taken only by the splits whose Psi it lowers."""
 
-    def __init__(self, problem: Problem, starts: Members, dtype: DTypeLike) -> None:
-        self.problem, self.dtype = problem, np.dtype(dtype)
+    def __init__(self, problem: Problem, starts: Members, state: Discrepancy) -> None:
+        self.problem, self.dtype = problem, state.witness.dtype
         self.members = starts.copy()
-        state = discrepancy(problem, starts, dtype)
         self.psi, self.witness, self.difference = state.psi.copy(), state.witness, state.difference
         self.visited: list[list[NDArray[np.uint8]]] = [[] for _ in range(starts.shape[1])]
         # Smaller gains, relative to the scatter explained so far, are rounding.
@@ -99,7 +98,7 @@ def descend(
     turning : whether either centroid may become the validation one at every step.
     on_step : called with the starts finished so far and their number.
     """
-    batch = _Batch(problem, starts, dtype)
+    batch = _Batch(problem, starts, discrepancy(problem, starts, dtype))
     active = np.arange(starts.shape[1])
     for _ in range(max_iter):
         difference, present = batch.difference[:, active], batch.members[:, active]
@@ -117,16 +116,19 @@ def descend(
     return batch.result(converged)
 
 
-def leap(
-    problem: Problem, starts: Members, assigner: Assigner, *, max_iter: int, dtype: DTypeLike
-) -> Descent:
+def leap(problem: Problem, rested: Descent, assigner: Assigner, *, max_iter: int) -> Descent:
     """Descend with each row's pull on its own centroid taken off, as far as that lowers Psi.
 
     A row is close to the centroid it is part of, all the more in a narrow kernel, where Lloyd stops at
     once. Judging rows by the others alone is what single swaps do; doing it for all rows at a time can
     overshoot, so a run whose step would not lower Psi halves the share it takes off.
+
+    Parameters
+    ----------
+    rested : where a descent ended.
     """
-    batch = _Batch(problem, starts, dtype)
+    starts = rested.members
+    batch = _Batch(problem, starts, recalled(problem, starts, rested.witness.copy(), rested.psi))
     release = np.ones(starts.shape[1])
     active = np.arange(starts.shape[1])
     own = problem.geometry.diagonal[:, None]

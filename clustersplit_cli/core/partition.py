@@ -47,7 +47,7 @@ class State:
 def one_hot(labels: Labels, k: int, dtype: DTypeLike) -> NDArray[Any]:
     """Indicators of the parts of a batch (n, r), shape (n, r k)."""
     marks = labels[:, :, None] == np.arange(k)
-    return marks.reshape(len(labels), -1).astype(dtype)
+    return np.asarray(marks.reshape(len(labels), -1).astype(dtype))
 
 
 def measure(geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike) -> State:
@@ -114,7 +114,9 @@ class PartAssigner:
             if len(runs) == 0:
                 continue
             turned = np.take_along_axis(costs[runs], orders[runs, None, :], axis=2)
-            other = self.assign_in_order(turned, np.take_along_axis(found.prices[runs], orders[runs, None, :], 2))
+            other = self.assign_in_order(
+                turned, np.take_along_axis(found.prices[runs], orders[runs, None, :], 2)
+            )
             better = other.costs < total[runs]
             to = runs[better]
             labels[to], total[to], price[to] = other.labels[better], other.costs[better], other.prices[better]
@@ -134,7 +136,7 @@ class PartAssigner:
         prices: NDArray[np.float64],
         cheapest: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Bound the cost of other orders from below by the prices of this one, going along with the centroids.
+        """Bound the cost of other orders from below, by the prices of this one handed on with the centroids.
 
         Any prices give a bound (weak duality), and most orders need no more than that to be ruled out.
         """
@@ -148,7 +150,7 @@ class PartAssigner:
         )
 
     def _orders(self, costs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-        """Ways to hand out the centroids besides the present one: part j gets centroid order[j]; each (r, k)."""
+        """Other ways to hand out the centroids, each (r, k): part j gets centroid order[j]."""
         r, _, k = costs.shape
         if k <= MOST_PERMUTED:
             return [np.tile(np.array(order), (r, 1)) for order in permutations(range(k))][1:]
@@ -170,8 +172,8 @@ class PartAssigner:
         self, costs: NDArray[np.float64], prices: NDArray[np.float64] | None = None
     ) -> Assigned:
         """Assign all rows at the least total cost, centroid j serving part j."""
-        r, n, k = costs.shape
-        labels = np.tile(self.quotas.pinned, (r, 1))
+        r, _, k = costs.shape
+        labels: Labels = np.tile(self.quotas.pinned, (r, 1))
         found = np.zeros((r, len(self.cells), k))
 
         def one(place: int) -> None:
@@ -187,7 +189,7 @@ class PartAssigner:
 
     def random(self, rng: np.random.Generator) -> Labels:
         """Draw a partition uniformly among those that meet every cell's targets; shape (n,)."""
-        labels = self.quotas.pinned.copy()
+        labels: Labels = self.quotas.pinned.copy()
         for cell in self.cells:
             labels[rng.permutation(cell.rows)] = np.repeat(np.arange(self.quotas.k), cell.target)
         return labels
@@ -224,7 +226,7 @@ def _filled(
     target: NDArray[np.int64], lower: NDArray[np.int64], upper: NDArray[np.int64], total: int
 ) -> NDArray[np.int64]:
     """Bring targets that forced rows have shifted back to their total, within the bounds."""
-    filled = target.copy()
+    filled: NDArray[np.int64] = target.copy()
     while filled.sum() != total:
         step = 1 if filled.sum() < total else -1
         room = upper - filled if step > 0 else filled - lower

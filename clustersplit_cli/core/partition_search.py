@@ -152,7 +152,7 @@ def _scatter(geometry: Geometry) -> float:
 
 
 def _begun(geometry: Geometry, walk: Walk, starts: Labels, k: int) -> Walk:
-    """State in float64, on the kernel itself, where a run began and where it is; what is between is one step."""
+    """State in float64, on the kernel itself, where a run began and where it is; between them is one step."""
     both = np.stack([starts[:, walk.start], walk.labels], axis=1)
     first, here = (float(psi) for psi in measure(geometry, both, k, np.float64).psi)
     passed = (("start", first),) if here >= first else (("start", first), ("explore", here))
@@ -214,7 +214,8 @@ def _along_directions(assigner: PartAssigner, factors: Floats, number: int) -> L
     scores = factors @ direction - (means @ direction)[codes]
     # Costs |score - anchor|² with anchors in order put every cell's parts side by side.
     anchors = np.linspace(-1.0, 1.0, assigner.quotas.k) * float(scores.std())
-    return assigner.assign_in_order((scores[None, :, None] - anchors) ** 2).labels[0]
+    labels: Labels = assigner.assign_in_order((scores[None, :, None] - anchors) ** 2).labels[0]
+    return labels
 
 
 def _around_seeds(assigner: PartAssigner, factors: Floats, rng: np.random.Generator) -> Labels:
@@ -225,10 +226,12 @@ def _around_seeds(assigner: PartAssigner, factors: Floats, rng: np.random.Genera
     for _ in range(assigner.quotas.k - 1):
         nearest = np.maximum(np.min(costs, axis=0), 0.0).astype(np.float64)
         total = float(nearest.sum())
-        drawn = int(rng.choice(len(factors), p=nearest / total)) if total > 0 else int(rng.integers(len(factors)))
+        odds = nearest / total if total > 0 else None
+        drawn = int(rng.choice(len(factors), p=odds))
         seeds.append(drawn)
         costs.append(squares + squares[drawn] - 2.0 * factors @ factors[drawn])
-    return assigner.assign(np.stack(costs, axis=1).astype(np.float64)[None]).labels[0]
+    labels: Labels = assigner.assign(np.stack(costs, axis=1).astype(np.float64)[None]).labels[0]
+    return labels
 
 
 def _stir(

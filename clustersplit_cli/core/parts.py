@@ -142,7 +142,7 @@ def part_quotas(
 
 def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
     """Round the table of shares, its row sums and its column sums together (a transportation problem)."""
-    import scipy.sparse as sparse
+    from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     n_cells, k, n = len(cells.sizes), len(shares), len(cells.codes)
@@ -164,7 +164,7 @@ def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
         ),
     )
     up = np.round(found.x).astype(np.int64).reshape(n_cells, k)
-    return floors + up
+    return np.asarray(floors + up)
 
 
 def _largest_remainders(exact: Sequence[Fraction], total: int) -> list[int]:

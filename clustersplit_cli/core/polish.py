@@ -100,7 +100,7 @@ def polish(
     ----------
     members : (n,)
     witness : (n,), K z of that split; in float32 it is good enough to find exchanges, not to rule them out.
-    nonnegative : whether no kernel value is negative, which leaves fewer candidates.
+    nonnegative : whether kernel values are not, or hardly, negative, which leaves fewer candidates.
     """
     least = RELATIVE_GAIN * problem.ssq_total
     sides = _look(problem, members, witness)

@@ -24,7 +24,7 @@ class Problem:
     geometry: Geometry
     constraints: Constraints
     sizes: NDArray[np.int64] | None = None
-    """Rows of every atom where units of rows stay together and the geometry sums over them; None: one each."""
+    """Rows of every atom, where the atoms are units of rows and the geometry sums over them; None: 1."""
 
     @property
     def n(self) -> int:
@@ -97,14 +97,29 @@ class Discrepancy:
 
 def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
     """Compare the two sides of every split in the batch with one multiplication by K."""
+    counts = (problem.count(members), problem.n_rows - problem.count(members))
+    weights = split_weights(members, dtype, counts)
+    return _from_witness(problem, members, weights, *problem.geometry.measure(weights))
+
+
+def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
+    """The same for splits whose witness and objective are known: nothing is multiplied by K."""
+    n_val = problem.count(members)
+    n_train = problem.n_rows - n_val
+    pair = n_val * n_train / problem.n_rows
+    weights = split_weights(members, witness.dtype, (n_val, n_train))
+    return _from_witness(problem, members, weights, witness, (problem.ssq_total - psi) / pair)
+
+
+def _from_witness(
+    problem: Problem, members: Members, weights: Floats, witness: Floats, mmd_squared: NDArray[np.float64]
+) -> Discrepancy:
     n = problem.n_rows
     n_val = problem.count(members)
     n_train = n - n_val
-    weights = split_weights(members, dtype, (n_val, n_train))
-    witness, mmd_squared = problem.geometry.measure(weights)
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
     pair = n_val * n_train / n
-    z_total = np.asarray(weights.T @ problem.row_sums.astype(dtype), dtype=np.float64)
+    z_total = np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
     centroid_gap = (2.0 * z_total + (n_train - n_val) * mmd_squared) / n
     difference = -2.0 * witness
     shift = centroid_gap.astype(difference.dtype)
@@ -166,15 +181,14 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
 
 
 def objectives(problem: Problem, members: Members) -> NDArray[np.float64]:
-    """Psi of a batch of splits in float64, from K 1_V and K 1.
+    """Psi of a batch of splits in float64, from 1_V'K1_V and K 1.
 
     Parameters
     ----------
     members : (n, r)
     """
     val = members.astype(np.float64)
-    to_val = np.asarray(problem.geometry.apply(val))
     n_val = problem.count(members)
-    inside_val = np.einsum("ij,ij->j", val, to_val)
-    inside_train = np.einsum("ij,ij->j", 1.0 - val, problem.row_sums[:, None] - to_val)
+    inside_val = problem.geometry.energy(val)
+    inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ val) + inside_val
     return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n_rows - n_val))

@@ -1,4 +1,4 @@
-"""The assignment step where the cells' problems hang together: a linear program, integers where it takes them.
+"""The assignment step where cells hang together: a linear program, with integers where it takes them.
 
 Atoms (rows, or units of rows that stay together) are chosen for validation; every cell of every family
 bounds how many of its rows are. Solved by HiGHS: the relaxed program first, on few of the atoms, whose duals
@@ -117,7 +117,7 @@ def column_classes(columns: Any) -> NDArray[np.int64]:
     place = np.arange(len(column)) - np.repeat(columns.indptr[:-1], widths)
     table[column, 2 * place] = columns.indices
     table[column, 2 * place + 1] = columns.data
-    return np.unique(table, axis=0, return_inverse=True)[1].reshape(n).astype(np.int64)
+    return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].reshape(n), dtype=np.int64)
 
 
 def solve(
@@ -291,27 +291,19 @@ def _branch(
             limits = Limits(limits.gap, seconds=limits.seconds)
     width = min(len(free), BRANCH + int((weight == 0).sum()))
     settled = False
-    while True:
+    while not settled:
         open_atoms = free[np.sort(by_weight[:width])]
         chosen, is_optimal = _integers(program, costs, relaxed, open_atoms, limits)
         if chosen is not None and float(costs @ chosen) < best_cost:
             best, best_cost = chosen, float(costs @ chosen)
-        if best is not None and best_cost - least <= limits.gap * abs(least):
-            settled = True
-            break
         needed = len(free) if best is None else int((weight < best_cost - least).sum())
-        if chosen is None and not is_optimal:
-            # It ran out of nodes or time before it found anything: a larger program would too.
-            if best is not None or width == len(free):
-                break
+        near = best is not None and best_cost - least <= limits.gap * abs(least)
+        settled = near or (is_optimal and width >= needed and best is not None)
+        # Where nodes or time ran out, a larger program would do no better, unless nothing was found at all.
+        if width == len(free) or (best is not None and not is_optimal):
+            break
+        if best is None and not is_optimal:
             limits = Limits(limits.gap, seconds=limits.seconds)
-        elif width >= needed and is_optimal:
-            settled = True
-            break
-        elif not is_optimal and best is not None:
-            break
-        if width == len(free):
-            break
         width = min(len(free), max(2 * width, min(needed, 4 * width)))
     if best is None:
         return None

@@ -1,4 +1,4 @@
-"""From a fractional choice of atoms to a whole one: flips and pairs of flips, first towards the bounds, then cheaper.
+"""From a fractional choice of atoms to a whole one: flips and pairs of flips.
 
 Branch and bound seldom finishes on units of very different sizes. These exchanges are quick, always take the
 same steps, and what they find is a good place for branch and bound to begin.

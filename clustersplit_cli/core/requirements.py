@@ -78,7 +78,7 @@ class Requirements:
         upper = np.concatenate([family.upper for family in self.families])
         matrix = composition([family.cells for family in self.families], self.units)
         if not any(f.lower.sum() > 0 and f.upper.sum() < self.n for f in self.families):
-            import scipy.sparse as sparse
+            from scipy import sparse
 
             # No side may be empty, whatever the tolerances allow.
             matrix = sparse.vstack([matrix, sparse.csr_matrix(self.sizes[None, :])]).tocsr()
@@ -96,7 +96,9 @@ class Requirements:
         free = cells.pins == FREE
         if self.separates:
             family = self.families[0]
-            taken = np.bincount(family.cells.codes[self.pinned == VAL], minlength=len(family.target))[cells.parents]
+            taken = np.bincount(family.cells.codes[self.pinned == VAL], minlength=len(family.target))[
+                cells.parents
+            ]
             size = cells.sizes
             lower, target, upper = (
                 np.where(free, np.clip(bound[cells.parents] - taken, 0, size), (cells.pins == VAL) * size)
@@ -169,7 +171,7 @@ class _Refined:
 
 def composition(families: Sequence[Cells], units: NDArray[np.int64] | None) -> Any:
     """How many rows of each cell, all families one below the other, an atom has: sparse (cells, atoms)."""
-    import scipy.sparse as sparse
+    from scipy import sparse
 
     n = len(families[0].codes)
     atoms = np.arange(n) if units is None else units
@@ -200,8 +202,8 @@ def atoms_pinned(pinned: NDArray[np.int8], units: NDArray[np.int64] | None) -> N
     if len(torn):
         rows = [int(np.flatnonzero((units == torn[0]) & (pinned == side))[0]) for side in (TRAIN, VAL)]
         raise InfeasibleError(
-            f"{len(torn)} unit{'s' * (len(torn) > 1)} that must stay together have rows forced to both sides, "
-            f"such as row {rows[0]} to training and row {rows[1]} to validation",
+            f"{len(torn)} unit{'s' * (len(torn) > 1)} that must stay together have rows forced to both sides,"
+            f" such as row {rows[0]} to training and row {rows[1]} to validation",
             hint="force all of a unit's rows to the same side",
         )
     return np.where(to_val, VAL, np.where(to_train, TRAIN, FREE)).astype(np.int8)
@@ -219,7 +221,7 @@ def make_requirements(
 
     Parameters
     ----------
-    rounding : None for the default: `nearest` for one family; several need `balanced`, or their totals differ.
+    rounding : None for the default: `nearest` for one family, `balanced` for several: totals must agree.
 
     Raises
     ------
@@ -243,9 +245,11 @@ def make_requirements(
     proven: bool | None = None
     if len(families) == 1 and units is None and (pins == FREE).all():
         return Requirements(bounds_at, pins, None, how, general, True if tolerance.is_auto else None, None)
-    is_open = np.concatenate(
-        [[allowed is None for allowed in each] for each in tolerance.of_cells(families)]
-    ) if tolerance.is_auto else np.zeros(sum(len(cells.sizes) for cells in families), dtype=bool)
+    is_open = (
+        np.concatenate([[allowed is None for allowed in each] for each in tolerance.of_cells(families)])
+        if tolerance.is_auto
+        else np.zeros(sum(len(cells.sizes) for cells in families), dtype=bool)
+    )
     demand = _demand(families, bounds_at, pins, units)
     sizes = [int(size) for cells in families for size in cells.sizes]
     counts = find_counts(demand, _goal(demand, families, holdout, units))
@@ -259,7 +263,7 @@ def make_requirements(
     elif tolerance.is_auto:
         proven = True
     if counts is None:
-        raise explain(demand, families, holdout, tolerance, how)
+        raise explain(demand, families, holdout, with_units=units is not None, rounding=how)
     return Requirements(bounds_at, pins, units, how, general, proven, counts)
 
 
@@ -308,16 +312,16 @@ def _goal(
     demand: Demand, families: Sequence[Cells], holdout: Fraction, units: NDArray[np.int64] | None
 ) -> NDArray[np.float64] | None:
     """Every class's own share; units come in too many classes for that."""
-    return None if units is not None else float(holdout) * demand.available
+    return None if units is not None else np.asarray(float(holdout) * demand.available, dtype=np.float64)
 
 
 def _joint_targets(families: Sequence[Cells], holdout: Fraction) -> list[NDArray[np.int64]]:
-    """Round the shares of several families so that all quotas can be met at once, as near to them as possible.
+    """Round the shares of several families so that all quotas can be met at once, as near as possible.
 
     With two families every quota is its share rounded down or up and the total is the rounded total:
     the unrounded shares meet such bounds, and the program over joint cells is totally unimodular.
     """
-    import scipy.sparse as sparse
+    from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     matrix = composition(families, None)

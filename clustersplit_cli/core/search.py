@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
@@ -35,6 +36,10 @@ from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048
 """Up to this many rows a pass over the kernel itself costs next to nothing."""
+LARGE = 50_000
+"""From this many rows on, passes are so dear that fewer candidates are settled."""
+POLISHED = 4
+"""Candidates that are polished on larger problems."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
 EVALUATION_COLUMNS = 48
@@ -100,6 +105,7 @@ class Account:
 class Solution:
     """The best split found, the steps of its run, where all starts ended, and which of them won.
 
+    `optima` are several different splits, best first, if more than one was asked for; else none.
     `account` is that of the programs, where assignment steps took programs.
     """
 
@@ -108,6 +114,7 @@ class Solution:
     runs: tuple[Run, ...]
     winner: int
     converged: bool
+    optima: tuple[Members, ...] = ()
     account: Account | None = None
 
 
@@ -123,6 +130,7 @@ def search(
     nonnegative: bool,
     rng: np.random.Generator,
     canonical: Callable[[Members], Members] = lambda members: members,
+    count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
     """Find the split with the smallest Psi that the effort affords.
@@ -134,6 +142,7 @@ def search(
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
+    count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
     everything = np.arange(problem.n)
@@ -161,7 +170,10 @@ def search(
         progress=progress,
     )
     # On small problems every start gets polished: that costs little and finds most global optima.
-    chosen = best_distinct(found, len(found) if is_small else effort.candidates)
+    wanted = len(found) if is_small else effort.candidates
+    if problem.n > LARGE:
+        wanted = min(wanted, POLISHED)
+    chosen = best_distinct(found, wanted)
     if len(rows) < problem.n:
         ends, chosen = (_extend(problem, image, field, factors, trails) for trails in (ends, chosen))
     decide = assigner(problem.constraints)
@@ -175,6 +187,7 @@ def search(
             max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
             leaping=not exactly,
+            polished_runs=len(trails) if is_small else POLISHED,
             nonnegative=nonnegative,
         )
 
@@ -205,7 +218,28 @@ def search(
     }
     last[best.start] = best
     runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
-    return Solution(canonical(best.members), steps, runs, best.start, best.converged)
+    optima: list[Trail] = []
+    if count > 1:
+        progress("others", 0, 0)
+        others = different(found, 2 * count)
+        optima = different_optima(
+            problem,
+            [best],
+            [settled, others if field.n == problem.n else _extend(problem, image, field, factors, others)],
+            decide,
+            lambda trails: bring_to_rest(trails, exactly=True),
+            count=count,
+            max_iter=max_iter,
+            rng=rng.spawn(1)[0],
+        )
+    return Solution(
+        canonical(best.members),
+        steps,
+        runs,
+        best.start,
+        best.converged,
+        tuple(canonical(trail.members) for trail in optima),
+    )
 
 
 def _extend(

@@ -24,11 +24,13 @@ def settle(
     max_rounds: int,
     dtype: DTypeLike,
     leaping: bool,
+    polished_runs: int,
     nonnegative: bool,
 ) -> list[Trail]:
     """Descend, leap and polish in turn, all trails as one batch, until nothing lowers Psi any more.
 
-    The last thing is always a descent, so the result is a fixed point of the assignment step.
+    The last thing is always a descent, so the result is a fixed point of the assignment step. Each round
+    polishes the best `polished_runs` of those still moving; the others rest.
     """
     result = list(trails)
     active = list(range(len(result)))
@@ -45,10 +47,10 @@ def settle(
             break
         rested = {run: result[run] for run in active}
         if leaping:
-            end = leap(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype)
+            end = leap(problem, _gather(result, active, end), assigner, max_iter=max_iter)
             moved = [column for column in range(len(active)) if end.visited[column]]
             _advance(result, active, "leap", end, moved)
-        for run in active:
+        for run in sorted(active, key=lambda run: result[run].psi)[:polished_runs]:
             trail = result[run]
             polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
             if polished.changes:
@@ -59,6 +61,17 @@ def settle(
         if not active:
             break
     return result
+
+
+def _gather(trails: Sequence[Trail], runs: Sequence[int], end: Descent) -> Descent:
+    """Where the given trails rest, as one descent."""
+    chosen = [trails[run] for run in runs]
+    return replace(
+        end,
+        members=_stack(trails, runs),
+        psi=np.array([trail.psi for trail in chosen]),
+        witness=np.stack([trail.witness for trail in chosen], axis=1),
+    )
 
 
 def _stack(trails: Sequence[Trail], runs: Sequence[int]) -> Members:

@@ -1,4 +1,4 @@
-"""How far cells may be off their share: one tolerance for all, exceptions for some, or the smallest that works."""
+"""How far cells may be off their share: one tolerance for all, exceptions for some, or the smallest."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def smallest_tolerance(size: int, holdout: Fraction, count: int) -> Fraction:
     if low <= count <= high:
         return Fraction(0)
     share = holdout * size
-    # count = round(share (1 - t)) from t > 1 - (count + 1/2)/share on; upwards from t = (count - 1/2)/share - 1.
+    # count >= round(share (1 - t)) where t > 1 - (count + 1/2)/share; count <= round(share (1 + t)) from
+    # t = (count - 1/2)/share - 1 on.
     half = Fraction(1, 2)
     least = 1 - (count + half) / share if count < low else (count - half) / share - 1
     found = Fraction(-(-least.numerator * GRID // least.denominator), GRID)

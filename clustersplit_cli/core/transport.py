@@ -1,13 +1,14 @@
-"""The assignment step for any number of parts: rows of a cell to parts of given sizes, at the least total cost.
+"""The assignment step for any number of parts: rows of a cell to parts of given sizes, at the least cost.
 
 A transportation problem per cell, with few parts and many rows. Its dual has one price per part: rows go to
 the part that is cheapest with its price. Coordinate ascent finds prices at which nearly as many rows come
 as there is room for; the few that are too many move on along shortest paths between parts, which keeps
-the assignment optimal for its counts until the counts are right (Hall's theorem for flows: no negative cycle).
+the assignment optimal for its counts until the counts are right: there never is a negative cycle.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def transport(
     The part of every row, shape (r, m), exactly optimal; and the prices found, shape (r, k).
     """
     exact = np.asarray(costs, dtype=np.float64)
-    found = _ascend(exact, lower, upper, np.zeros((len(exact), len(lower))) if prices is None else prices.copy())
+    found = _ascend(
+        exact, lower, upper, np.zeros((len(exact), len(lower))) if prices is None else prices.copy()
+    )
     labels = (exact + found[:, None, :]).argmin(axis=2)
     for run in range(len(exact)):
         _mend(exact[run], lower, upper, found[run], labels[run])
@@ -48,10 +51,10 @@ def _ascend(
     costs: NDArray[np.float64], lower: NDArray[np.int64], upper: NDArray[np.int64], prices: Prices
 ) -> Prices:
     """Set one part's price after the other so that it gets what it has room for, in all runs at once."""
-    r, m, k = costs.shape
+    r, _, k = costs.shape
     runs = np.arange(r)
     least_off = np.full(r, np.iinfo(np.int64).max)
-    best = prices.copy()
+    best: Prices = prices.copy()
     for _ in range(MAX_SWEEPS):
         for part in range(k):
             total = costs[runs] + prices[runs][:, None, :]
@@ -123,7 +126,7 @@ def _mend(
         excess[path[0]] -= 1
         excess[path[-1]] += 1
         touched = set()
-        for start, end in zip(path[:-1], path[1:], strict=True):
+        for start, end in pairwise(path):
             if end == k:
                 held[start] += 1
             elif start == k:
@@ -163,7 +166,9 @@ def _shortest_path(moves: NDArray[np.float64], excess: NDArray[np.int64]) -> lis
     for _ in range(n):
         through = distance[:, None] + moves
         best = through.argmin(axis=0)
-        shorter = through[best, np.arange(n)] < distance - 1e-15 * np.abs(distance, where=np.isfinite(distance), out=np.zeros(n))
+        # Ways that are shorter by rounding only would go in circles.
+        rounding = 1e-15 * np.where(np.isfinite(distance), np.abs(distance), 0.0)
+        shorter = through[best, np.arange(n)] < distance - rounding
         if not shorter.any():
             break
         distance = np.where(shorter, through[best, np.arange(n)], distance)

@@ -42,7 +42,7 @@ class Dataset:
 
     Attributes
     ----------
-    features : (n, d) float16, float32 or float64, C-contiguous, all finite.
+    features : (n, d) float16, float32 or float64, C-contiguous, all finite; or sparse, in canonical CSR form.
     feature_names : the d column names (`embedding[0]`, ... for a list column, `0`, ... for a plain array).
     feature_columns : the source columns they came from, as the report lists them.
     categories : the columns that form cells, by the word the user called them (`label`, `domain`, a name).
@@ -78,6 +78,16 @@ class Dataset:
     units: NDArray[np.int64] | None = None
     pinned: NDArray[np.int8] | None = None
 
+    @property
+    def extent(self) -> Extent:
+        """The size of the features."""
+        n, d = self.features.shape
+        stored = None
+        sparse: Any = self.features
+        if hasattr(sparse, "indptr"):
+            stored = sum(array.nbytes for array in (sparse.data, sparse.indices, sparse.indptr))
+        return Extent(n, d, self.features.dtype.itemsize, stored)
+
 
 @dataclass(frozen=True)
 class ReadRequest:
@@ -102,9 +112,22 @@ class ReadRequest:
 
 
 @dataclass(frozen=True)
+class ColumnUse:
+    """A column of an input, its type in the file's own words, and what it is used for."""
+
+    name: str
+    type_name: str
+    use: str  # feature | label | domain | cells | exclude | id | unused
+
+
+@dataclass(frozen=True)
 class Extent:
-    """The size of the features before they are read; None where only reading can tell."""
+    """The size of the features before they are read; None where only reading can tell.
+
+    `stored` is the bytes that sparse features take in memory, which is less than rows times features.
+    """
 
     n_rows: int | None
     n_features: int | None
     itemsize: int | None
+    stored: int | None = None

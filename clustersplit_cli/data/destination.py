@@ -11,6 +11,7 @@ from pathlib import Path
 from clustersplit_cli.errors import OutputError
 
 REPORT_NAME = "report.json"
+PAGE_NAME = "report.html"
 _RUN_SUFFIXES = frozenset({".json", ".npy", ".txt", ".parquet", ".html"})
 
 _CAUSES = {

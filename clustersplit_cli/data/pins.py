@@ -122,6 +122,7 @@ def _id_words(path: Path) -> pa.Array:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"{shown(path)} cannot be read: {reason(error)}", hint="one id per line, NPY, or one Parquet column"
+            f"{shown(path)} cannot be read: {reason(error)}",
+            hint="one id per line, NPY, or one Parquet column",
         ) from error
     return pa.array([line for line in lines if line], pa.large_string())

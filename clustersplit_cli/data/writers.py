@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.destination import REPORT_NAME, output_error
+from clustersplit_cli.data.destination import PAGE_NAME, REPORT_NAME, output_error
 from clustersplit_cli.data.publish import staged_directory
 from clustersplit_cli.errors import OutputError, UsageError
 
@@ -26,6 +26,7 @@ def write_run(
     formats: Sequence[str],
     ids: Any = None,
     id_name: str | None = None,
+    page: str | None = None,
     force: bool = False,
 ) -> list[Path]:
     """Publish a run directory whole, or leave everything as it was.
@@ -38,6 +39,7 @@ def write_run(
     formats : any of `FORMATS`; each part is written once per format.
     ids : an id for *every* row of the input (pyarrow Array or ChunkedArray): each part's are written too.
     id_name : the name of the id column in Parquet files.
+    page : the text of `report.html`, if there is to be one.
     force : replace an earlier run.
 
     Returns
@@ -70,6 +72,9 @@ def write_run(
             write(part, rows, "row")
             if ids is not None:
                 write(f"{part}_ids", ids.take(rows), id_name or "id")
+        if page is not None:
+            names.append(PAGE_NAME)
+            (directory / PAGE_NAME).write_bytes(page.encode("utf-8", "backslashreplace"))
         names.append(REPORT_NAME)
         # A path in the report may hold bytes that are not text; \udcXX is also how JSON spells them.
         text = report if report.endswith("\n") else report + "\n"

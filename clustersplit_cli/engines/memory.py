@@ -87,10 +87,13 @@ class Workload:
     itemsize: int
     restarts: int
     threads: int
+    stored: int | None = None  # bytes of sparse features
 
     @property
     def features(self) -> int:
-        """Bytes of the feature matrix."""
+        """Bytes of the feature matrix; sparse ones are scaled, centred and sliced in copies of their own."""
+        if self.stored is not None:
+            return 4 * self.stored + self.d * 8 * 2 * max(self.restarts, 48)
         return self.n * self.d * self.itemsize
 
     @property
@@ -100,7 +103,7 @@ class Workload:
 
     def converted(self, rows: int) -> int:
         """Bytes of that many rows of features in float64, with the copy made on the way."""
-        return rows * self.d * (8 + min(self.itemsize, 4))
+        return rows * self.d * (8 + min(self.itemsize, 4)) if self.stored is None else 0
 
     def peak(self, kernel_bytes: int, converted_rows: int) -> int:
         """Peak bytes with a kernel of that size: reading, or the kernel and the search's own arrays.
@@ -118,8 +121,13 @@ class Workload:
         return self.peak(self.n**2 * self.kernel_itemsize, 2 * self.threads * min(self.n, 512))
 
     def linear(self) -> int:
-        """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish."""
-        return self.peak(0, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000)))
+        """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish.
+
+        Up to a width of 2000 the bound diagonalises the features' products among themselves.
+        """
+        return self.peak(
+            5 * min(self.d, 2000) ** 2 * 8, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000))
+        )
 
     def nystrom(self, q: int) -> int:
         """Peak bytes with q landmarks: tiles beside the landmarks, or the subsample of an estimate."""

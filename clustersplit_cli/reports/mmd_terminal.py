@@ -113,7 +113,9 @@ def _likest(report: MMDReport) -> Row | None:
         return None
 
     def listed(rows: Sequence[Any]) -> str:
-        return ", ".join(f"{row.row} ({human_number(row.value, 3)})" for row in rows)
+        return ", ".join(
+            f"{row.row} of {printable(row.group)} ({human_number(row.value, 3)})" for row in rows
+        )
 
     return Row(
         "witness",

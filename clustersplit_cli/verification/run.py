@@ -28,7 +28,12 @@ from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
 from clustersplit_cli.verification.files import IndexFiles, check_ids, stated_formats
-from clustersplit_cli.verification.indices import check_partition, check_requirements, is_partition, named_rows
+from clustersplit_cli.verification.indices import (
+    check_partition,
+    check_requirements,
+    is_partition,
+    named_rows,
+)
 from clustersplit_cli.verification.stated import check_stated, check_trace, differences
 
 DEFINITION_TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}

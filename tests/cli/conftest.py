@@ -68,11 +68,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: pa.Table) -> 
 
 @pytest.fixture
 def split(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Run `clustersplit split` in this process."""
+    """Run `clustersplit split` in this process, with a short search unless the test names its own."""
 
-    def call(*arguments: object) -> Result:
+    def call(*arguments: object, quick: bool = True) -> Result:
         capsys.readouterr()
-        code = run(["split", *map(str, arguments)])
+        short = ["--effort", "fast"] if quick and "--effort" not in arguments else []
+        code = run(["split", *short, *map(str, arguments)])
         said = capsys.readouterr()
         return Result(code, said.out, said.err)
 

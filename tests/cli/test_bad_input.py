@@ -248,8 +248,13 @@ def test_ids_that_a_format_cannot_hold_are_refused_before_the_work(
     assert split("feats.parquet", "--id", "id", "--format", "parquet").code == 0
 
 
-def test_a_message_stays_on_one_line_whatever_the_file_is_called(split: Callable[..., Any]) -> None:
-    result = split("two\nlines\x1b[31m.parquet")
+@pytest.mark.parametrize(
+    "arguments", [("two\nlines\x1b[31m",), ("feats.parquet", "--config", "two\nlines\x1b[31m")]
+)
+def test_a_message_stays_on_one_line_whatever_the_file_is_called(
+    arguments: tuple[str, ...], split: Callable[..., Any]
+) -> None:
+    result = split(*arguments)
     assert result.code == 2
     assert len(result.lines) == 2
-    assert "two\\nlines\\x1b[31m.parquet" in result.lines[0]
+    assert "two\\nlines\\x1b[31m" in result.lines[0]

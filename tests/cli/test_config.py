@@ -37,6 +37,7 @@ NON_DEFAULT = {
     "seed": 11,
     "solver": "cbc",
     "certify": "always",
+    "bound": "always",
 }
 
 
@@ -85,7 +86,7 @@ def test_every_option_is_reported_as_resolved_and_replays_to_the_same_bytes(spli
 
 
 def test_defaults_are_reported_as_what_they_became(split: Split, folder: Path) -> None:
-    assert split("feats.parquet", "--threads", 2, "--memory", "3GB").code == 0
+    assert split("feats.parquet", "--threads", 2, "--memory", "3GB", quick=False).code == 0
     resolved = config(folder, "feats_split")
     assert resolved.pop("gamma") == pytest.approx(0.25, rel=0.5)
     assert resolved == {
@@ -113,6 +114,7 @@ def test_defaults_are_reported_as_what_they_became(split: Split, folder: Path) -
         "seed": 0,
         "solver": "selection",
         "certify": "auto",
+        "bound": "auto",
         "memory": 3 * 10**9,
         "threads": 2,
         "geometry": "dense",
@@ -241,6 +243,6 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     assert split("feats.parquet").code == 0
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["split"].params}
-    of_this_run_only = {"features", "out", "annotate", "force", "config", "json", "quiet", "debug"}
+    of_this_run_only = {"features", "out", "annotate", "html", "force", "config", "json", "quiet", "debug"}
     assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
     assert names - of_this_run_only - {"memory", "threads"} == set(REPLAYED)

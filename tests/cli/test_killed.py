@@ -22,7 +22,7 @@ import pytest
 
 from clustersplit_cli.data.publish import is_complete
 
-KILLS = int(os.environ.get("CLUSTERSPLIT_KILLS", "20"))
+KILLS = int(os.environ.get("CLUSTERSPLIT_KILLS", "12"))
 AT_ONCE = 2
 QUICK = ("--restarts", "2", "--effort", "fast", "--certify", "never", "--quiet")
 FORMATS = ("--format", "npy", "--format", "txt", "--format", "parquet", "--id", "id")
@@ -81,7 +81,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_result_whole(
             shutil.copytree(earlier, home / "out")
         seen = Counter([kill_a_run(home, random.Random(number), typical, force=force)])
         seen.update(look_at(home))
-        if "leftovers" in seen:
+        if "leftovers" in seen and number % 2 == 0:
             recover(home)
         return seen
 

@@ -69,7 +69,7 @@ def watch(folder: Path) -> Callable[..., Seen]:
         removed = ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
         inherited = {name: value for name, value in os.environ.items() if name not in removed}
         running = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, patience, "split", *arguments],
+            [sys.executable, "-c", DRIVER, patience, "split", "--effort", "fast", *arguments],
             stdin=theirs,
             stdout=subprocess.DEVNULL,
             stderr=theirs,
@@ -126,6 +126,7 @@ def test_quick_work_shows_no_bar(watch: Callable[..., Seen]) -> None:
     seen = watch("feats.parquet", patience=NEVER)
     assert "━" not in seen.sent
     assert "\x1b[?25l" not in seen.sent
+    assert "\x1b[36mtrain" in seen.sent  # the table has its colours
 
 
 def test_the_bar_disappears_before_an_error_is_shown(watch: Callable[..., Seen]) -> None:
@@ -136,23 +137,20 @@ def test_the_bar_disappears_before_an_error_is_shown(watch: Callable[..., Seen])
     assert "\x1b[31;1merror:\x1b[0m" in seen.sent
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_colours_where_they_are_not_wanted(
-    environment: dict[str, str], watch: Callable[..., Seen]
+@pytest.mark.parametrize(
+    ("environment", "patience"),
+    [({"NO_COLOR": "1"}, NEVER), ({"TERM": "dumb"}, AT_ONCE)],
+    ids=["NO_COLOR", "dumb"],
+)
+def test_no_colours_where_they_are_not_wanted_and_no_bar_on_a_dumb_terminal(
+    environment: dict[str, str], patience: str, watch: Callable[..., Seen]
 ) -> None:
-    seen = watch("feats.parquet", "--gamma", "1e9", patience=NEVER, **environment)
+    seen = watch("feats.parquet", "--gamma", "1e9", patience=patience, **environment)
     assert seen.code == 0
     assert "warning: " in seen.sent
     assert "\x1b" not in seen.sent
-    assert watch("nowhere", patience=NEVER, **environment).sent.startswith("error: ")
-
-
-def test_a_dumb_terminal_gets_no_bar(watch: Callable[..., Seen]) -> None:
-    assert "━" not in watch("feats.parquet", TERM="dumb").sent
-
-
-def test_colours_mark_the_table_on_a_terminal(watch: Callable[..., Seen]) -> None:
-    assert "\x1b[" in watch("feats.parquet", patience=NEVER).sent
+    assert "━" not in seen.sent
+    assert watch("nowhere", patience=patience, **environment).sent.startswith("error: ")
 
 
 def test_quiet_shows_nothing(watch: Callable[..., Seen]) -> None:

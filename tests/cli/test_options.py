@@ -38,7 +38,7 @@ def rows(folder: Path, part: str) -> list[int]:
 def test_a_default_run_writes_two_index_files_and_a_report_beside_the_working_directory(
     split: Split, folder: Path, files: Callable[[], set[str]]
 ) -> None:
-    result = split("feats.parquet")
+    result = split("feats.parquet", quick=False)
     assert (result.code, result.out) == (0, "")
     assert files() == {"feats.parquet", "feats_split"}
     assert {path.name for path in (folder / "feats_split").iterdir()} == {
@@ -209,7 +209,7 @@ def test_restarts_and_max_iter_bound_the_search(report: Any) -> None:
     one, three = (report("feats.parquet", "--restarts", count)["restarts"] for count in (1, 3))
     assert three[0]["start"] == one[0]["start"]
     assert len(three) > len(one)
-    assert report("feats.parquet", "--max-iter", 1)["trace"] != report("feats.parquet")["trace"]
+    assert report("feats.parquet", "--max-iter", 1)["restarts"] != report("feats.parquet")["restarts"]
 
 
 def test_effort_is_how_long_the_search_goes_on(report: Any) -> None:
@@ -274,7 +274,7 @@ def test_annotate_adds_the_side_of_every_row(report: Any, folder: Path, table: p
 def test_the_annotation_and_the_directory_appear_together_or_not_at_all(
     split: Split, files: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import clustersplit_cli.data.writers as writers
+    from clustersplit_cli.data import writers
     from clustersplit_cli.data.destination import output_error
 
     def full(*arguments: Any, **options: Any) -> None:

@@ -36,13 +36,13 @@ def test_threads_of_any_kind_do_not_change_a_byte(
 ) -> None:
     pq.write_table(wide, folder / "wide.parquet")
     results = []
-    for number, (blas, threads) in enumerate((("1", "1"), ("2", "2"), ("2", "1"), ("1", "2"))):
+    for number, (blas, threads) in enumerate((("1", "1"), ("2", "2"), ("2", "1"))):
         limits = {"OPENBLAS_NUM_THREADS": blas, "OMP_NUM_THREADS": blas, "MKL_NUM_THREADS": blas}
         arguments = ("wide.parquet", *kernel, "--threads", threads, "--certify", "never", "-q")
         done = process("split", *arguments, "--out", f"out{number}", **limits)
         assert done.code == 0, done.err
         results.append(index_files(folder / f"out{number}"))
-    assert results[1:] == results[:1] * 3
+    assert results[1:] == results[:1] * 2
 
 
 def scalar_parquet(folder: Path, table: pa.Table) -> list[str]:

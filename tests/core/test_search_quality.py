@@ -154,7 +154,7 @@ def test_polish_and_leaps_go_on_where_lloyd_stops_at_once(workers: Workers) -> N
     assigner = Selection(problem.constraints)
     plain = descend(problem, starts, assigner, max_iter=100, dtype=np.float64)
     assert plain.iterations.max() <= 2
-    leapt = leap(problem, plain.members, assigner, max_iter=100, dtype=np.float64)
+    leapt = leap(problem, plain, assigner, max_iter=100)
     assert (leapt.psi <= plain.psi).all() and (leapt.psi < plain.psi).any()
     found = evaluate(problem, solve(problem, workers).members)
     mmd_of_random = np.sqrt((problem.ssq_total - plain.psi.min()) * problem.n / (found.n_val * found.n_train))

@@ -85,8 +85,8 @@ def test_the_sides_of_a_split_are_told_in_lines(sides: summary.MMDReport) -> Non
         "valid                yes, train and val are further apart than either is from evaluation",
         "p-values             99 permutations, "
         "descriptive: the sides were chosen to be far apart, so p tests no hypothesis",
-        "witness              rows most like val: 7 (0.200)",
-        "                     rows most like train: 3 (-0.100)",
+        "witness              rows most like val: 7 of val (0.200)",
+        "                     rows most like train: 3 of train (-0.100)",
         "columns              f1 -1.50 sd, f0 +0.250 sd",
         "kernel               rbf, gamma 0.2500, exact: in tiles, about 0.1 s",
         "time                 1.2 s",

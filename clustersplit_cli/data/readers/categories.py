@@ -37,7 +37,7 @@ def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categ
 
 
 def encode_units(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number the units of some rows in the order in which they first appear; values need not be groups' names."""
+    """Number the units of some rows in the order in which they first appear; any values will do."""
     codes, _ = _dictionary(column, word)
     codes = codes[rows]
     missing = rows[codes < 0]

@@ -56,7 +56,7 @@ def choose_features(source: Source, globs: Sequence[str], reserved: Collection[s
     else:
         chosen, guessed = _by_default(source, free)
     _check(source, chosen)
-    dtype = np.result_type(*(_float_type(column.dtype) for column in chosen if column.dtype is not None))
+    dtype = np.result_type(*(float_type(column.dtype) for column in chosen if column.dtype is not None))
     return FeatureColumns(tuple(column.name for column in chosen), dtype, chosen[0].is_list, guessed)
 
 
@@ -155,7 +155,7 @@ def _is_float(column: Column) -> bool:
     return column.dtype is not None and column.dtype.kind == "f"
 
 
-def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The smallest floating-point type that holds every value (64-bit integers: nearly every value)."""
     if dtype.kind == "f":
         return dtype if dtype.itemsize <= 8 else np.dtype(np.float64)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clustersplit_cli.data.dataset import Dataset, Extent, ReadRequest
+from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadRequest
+from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.arrow_values import combined
-from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers.bins import bin_numbers
 from clustersplit_cli.data.readers.categories import encode, encode_units, restrict, rows_with_value
 from clustersplit_cli.data.readers.columns import FeatureColumns, choose_features
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
 from clustersplit_cli.data.readers.naming import listed, shown
-from clustersplit_cli.data.readers.roles import LABEL, Inputs, Place, Roles, assign_roles
+from clustersplit_cli.data.readers.roles import DOMAIN, LABEL, Inputs, Place, Roles, assign_roles
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.progress import Progress, silent
 
@@ -38,6 +38,29 @@ def peek(request: ReadRequest) -> Extent:
     column = inputs.features.columns[features.names[0]]
     width = column.width if features.is_list else len(features.names)
     return Extent(inputs.features.n_rows, width, features.dtype.itemsize)
+
+
+def survey(request: ReadRequest) -> tuple[ColumnUse, ...]:
+    """List every column of the features and the metadata with its type and what it is used for.
+
+    Raises
+    ------
+    InputError : a file is missing or damaged, or a column that is needed does not exist.
+    """
+    inputs, roles, features = _open(request)
+    chosen = set(features.names)
+    used: dict[tuple[str, str], str] = {}
+    if roles.ids is not None:
+        used[roles.ids.role, roles.ids.column] = "id"
+    used.update({(place.role, place.column): "exclude" for _, place, _ in roles.exclude})
+    for word, place in roles.family.items():
+        used[place.role, place.column] = word if word in (LABEL, DOMAIN) else "cells"
+    found = []
+    for role, source in inputs.by_role().items():
+        for name, column in source.columns.items():
+            use = used.get((role, name), "feature" if role == "features" and name in chosen else "unused")
+            found.append(ColumnUse(name, column.type_name, use))
+    return tuple(found)
 
 
 def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
@@ -69,7 +92,11 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
                 notes += found
             else:
                 categories[word] = encode(columns.at(place), word, rows)
-        units = None if roles.together is None else encode_units(columns.at(roles.together), roles.together.column, rows)
+        units = (
+            None
+            if roles.together is None
+            else encode_units(columns.at(roles.together), roles.together.column, rows)
+        )
         ids = columns.ids(roles.ids)
         pins = read_pins(request, ids, n_rows, rows)
         matrix = matrices.read_matrix(inputs.features, features, kept, progress)

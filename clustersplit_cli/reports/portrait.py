@@ -1,0 +1,79 @@
+"""What a picture of a split shows beyond its numbers: where the rows lie, and what tells the sides apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Category:
+    """One categorical column of the rows on the map: `names[codes[i]]` is the value of row i."""
+
+    codes: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """The rows on the two leading directions of kernel PCA.
+
+    Attributes
+    ----------
+    x, y : coordinates; validation lies towards the right and the top on average.
+    explained : share of the kernel image's variance along each direction.
+    rows : positions in the input.
+    ids : what the user calls them, or None.
+    in_val : whether the row is a validation row.
+    witness : mean kernel value with validation rows minus that with training rows.
+    categories : the columns that form cells, by the user's words.
+    n_rows : rows that take part; more than are shown if the map is a sample.
+    """
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    explained: tuple[float, float]
+    rows: tuple[int, ...]
+    ids: tuple[str, ...] | None
+    in_val: tuple[bool, ...]
+    witness: tuple[float, ...]
+    categories: dict[str, Category]
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class FeatureShift:
+    """Mean on the validation side minus that on the training side, in standard deviations of the column."""
+
+    name: str
+    shift: float
+
+
+@dataclass(frozen=True)
+class RowWitness:
+    """A row that looks most like one of the sides."""
+
+    row: int
+    id: str | None
+    in_val: bool
+    witness: float
+    values: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """Everything the HTML report draws that `report.json` does not hold.
+
+    Attributes
+    ----------
+    random_mmds : the MMD of every random split behind the baseline.
+    features : the columns that differ most, the largest difference first.
+    n_features : all columns there are.
+    like_val, like_train : the rows with the largest and the smallest witness, most extreme first.
+    """
+
+    map: RowMap
+    random_mmds: tuple[float, ...]
+    features: tuple[FeatureShift, ...]
+    n_features: int
+    like_val: tuple[RowWitness, ...]
+    like_train: tuple[RowWitness, ...]

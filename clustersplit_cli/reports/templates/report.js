@@ -1,0 +1,244 @@
+"use strict";
+(async () => {
+  const byId = (id) => document.getElementById(id);
+  const data = JSON.parse(byId("data").textContent);
+  const PALETTE = {
+    light: ["#4c72b0", "#c2410c", "#2f8f5b", "#a23b97", "#b08900", "#1d8aa8", "#c43d5b", "#6b5bd0", "#7a5c3e", "#5f6b7d"],
+    dark: ["#7ea6e8", "#ff9457", "#6fcf97", "#dd8bd3", "#e3c14f", "#63c7e0", "#ff8ba0", "#a99cf5", "#c9a680", "#a3adbf"],
+  };
+
+  // Themes. The page follows the system until the reader chooses; paper is always light.
+  const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+  const printing = matchMedia("print");
+  let chosen = null;
+  const theme = () => (printing.matches ? "light" : chosen ?? (darkSystem.matches ? "dark" : "light"));
+  const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const button = byId("theme");
+  const applyTheme = () => {
+    const now = theme();
+    if (chosen || printing.matches) document.documentElement.dataset.theme = now;
+    else delete document.documentElement.dataset.theme;
+    button.textContent = now === "dark" ? "Light colours" : "Dark colours";
+  };
+  button.hidden = false;
+  applyTheme();
+
+  const copy = byId("copy");
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    const command = byId("command");
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      byId("copied").textContent = copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; byId("copied").textContent = ""; }, 2000);
+    } catch {
+      getSelection().selectAllChildren(command);
+      byId("copied").textContent = "Selected; copy it with the keyboard";
+    }
+  });
+
+  // Plotly understands a few tags in its texts: what comes from the data must not be taken for them.
+  const inert = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  try {
+    await loadPlotly();
+  } catch (error) {
+    document.querySelectorAll(".chart").forEach((chart) => {
+      chart.style.height = "auto";
+      chart.textContent = "This browser cannot draw the charts; every table works without them.";
+    });
+    return;
+  }
+
+  async function loadPlotly() {
+    const packed = Uint8Array.from(atob(byId("plotly").textContent.trim()), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+    if (!window.Plotly) throw new Error("Plotly did not start");
+  }
+
+  const config = {
+    displaylogo: false, responsive: true, displayModeBar: "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "hoverClosestCartesian", "hoverCompareCartesian", "toggleSpikelines"],
+  };
+  const axis = (title, more = {}) => ({
+    title: { text: title, font: { size: 12, color: cssColour("quiet") }, standoff: 8 },
+    gridcolor: cssColour("line"), zeroline: false, linecolor: cssColour("line"), tickcolor: cssColour("line"),
+    tickfont: { size: 11, color: cssColour("quiet") }, automargin: true, ...more,
+  });
+  const layout = (more) => ({
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: cssColour("body"), size: 12, color: cssColour("ink") },
+    hoverlabel: { bgcolor: cssColour("card"), bordercolor: cssColour("neutral"), font: { color: cssColour("ink"), size: 12 }, align: "left" },
+    margin: { l: 48, r: 16, t: 8, b: 40 }, hovermode: "closest", ...more,
+  });
+
+  // The map
+  const rows = data.map;
+  const count = rows.x.length;
+  const words = Object.keys(rows.categories);
+  const texts = Array.from({ length: count }, (_, i) => [
+    rows.id ? `<b>${inert(rows.id[i])}</b> (row ${rows.row[i]})` : `<b>row ${rows.row[i]}</b>`,
+    ...words.map((word) => `${inert(word)}: ${inert(rows.categories[word].names[rows.categories[word].codes[i]])}`),
+    `side: ${rows.val[i] ? "validation" : "training"}`,
+    `witness: ${rows.witness[i].toFixed(4)}`,
+  ].join("<br>"));
+  const drawable = document.createElement("canvas").getContext("webgl") ? "scattergl" : "scatter";
+  const crowded = count > 4000 ? 1 : 0;
+  const SIDES = [
+    { val: 0, symbol: "circle", size: 5 - crowded, name: "training" },
+    { val: 1, symbol: "diamond", size: 7 - crowded, name: "validation" },
+  ];
+  const MOST_NAMES = 10;
+  const state = { colour: "side", show: "all" };
+
+  function pick(test) {
+    const found = [];
+    for (let i = 0; i < count; i++) if (test(i)) found.push(i);
+    return found;
+  }
+
+  function points(chosenRows, side, marker, more) {
+    const at = (values) => chosenRows.map((i) => values[i]);
+    return {
+      type: drawable, mode: "markers", x: at(rows.x), y: at(rows.y), text: at(texts),
+      hovertemplate: "%{text}<extra></extra>",
+      marker: { symbol: side.symbol, size: side.size, opacity: 0.78, line: { width: side.val ? 0.8 : 0, color: cssColour("card") }, ...marker },
+      ...more,
+    };
+  }
+
+  function categoryTraces(word) {
+    const { codes, names } = rows.categories[word];
+    const sizes = names.map(() => 0);
+    codes.forEach((code) => sizes[code]++);
+    const ranked = names.map((_, code) => code).filter((code) => sizes[code]).sort((a, b) => sizes[b] - sizes[a]);
+    const named = ranked.slice(0, ranked.length > MOST_NAMES ? MOST_NAMES - 1 : MOST_NAMES).sort((a, b) => a - b);
+    const groups = named.map((code, place) => ({ name: inert(names[code]), colour: PALETTE[theme()][place], has: (i) => codes[i] === code }));
+    if (ranked.length > named.length) {
+      const known = new Set(named);
+      groups.push({ name: `${ranked.length - named.length} others`, colour: cssColour("neutral"), has: (i) => !known.has(codes[i]) });
+    }
+    const traces = [];
+    for (const side of SIDES) {
+      for (const group of groups) {
+        const own = pick((i) => rows.val[i] === side.val && group.has(i));
+        const listed = side.val === (state.show === "training" ? 0 : 1);
+        traces.push(points(own, side, { color: group.colour }, {
+          name: group.name, legendgroup: group.name, showlegend: listed, visible: visible(side),
+        }));
+      }
+    }
+    return traces;
+  }
+
+  const visible = (side) => state.show === "all" || state.show === side.name;
+
+  function mapTraces() {
+    if (state.colour === "side") {
+      return SIDES.map((side) => points(pick((i) => rows.val[i] === side.val), side,
+        { color: cssColour(side.val ? "val" : "train"), opacity: side.val ? 0.85 : 0.55 }, { name: side.name, visible: visible(side) }));
+    }
+    if (state.colour === "witness") {
+      const most = rows.witness.reduce((high, value) => Math.max(high, Math.abs(value)), 1e-12);
+      const scale = [[0, cssColour("train")], [0.5, cssColour("neutral")], [1, cssColour("val")]];
+      return SIDES.map((side) => {
+        const own = pick((i) => rows.val[i] === side.val);
+        return points(own, side, {
+          color: own.map((i) => rows.witness[i]), cmin: -most, cmax: most, colorscale: scale, showscale: side.val === (state.show === "training" ? 0 : 1),
+          colorbar: { title: { text: "witness", side: "right", font: { size: 12, color: cssColour("quiet") } }, thickness: 12, outlinewidth: 0, len: 0.7, tickfont: { size: 11, color: cssColour("quiet") } },
+        }, { name: side.name, showlegend: false, visible: visible(side) });
+      });
+    }
+    return categoryTraces(state.colour.slice("category:".length));
+  }
+
+  const share = (part) => `${(100 * part).toFixed(1)} % of the variance`;
+  function drawMap() {
+    const narrow = innerWidth < 640;
+    const legend = narrow
+      ? { orientation: "h", y: -0.16, x: 0, itemsizing: "constant" }
+      : { x: 1.01, y: 1, itemsizing: "constant", font: { size: 12 } };
+    return Plotly.react("map", mapTraces(), layout({
+      xaxis: axis(`first direction, ${share(rows.explained[0])}`), yaxis: axis(`second direction, ${share(rows.explained[1])}`),
+      legend, dragmode: "pan", uirevision: "map", margin: { l: 48, r: 8, t: 8, b: 44 },
+    }), { ...config, scrollZoom: false });
+  }
+
+  function choices(place, name, options, current, react) {
+    for (const [value, text] of options) {
+      const label = document.createElement("label");
+      const input = Object.assign(document.createElement("input"), { type: "radio", name, value, checked: value === current });
+      const word = Object.assign(document.createElement("span"), { textContent: text });
+      input.addEventListener("change", () => react(value));
+      label.append(input, word);
+      byId(place).append(label);
+    }
+  }
+  choices("colour-by", "colour", [["side", "side"], ...words.map((word) => [`category:${word}`, word]), ["witness", "witness"]],
+    "side", (value) => { state.colour = value; drawMap(); });
+  choices("show", "show", [["all", "all rows"], ["training", "training"], ["validation", "validation"]],
+    "all", (value) => { state.show = value; drawMap(); });
+  byId("map-controls").hidden = false;
+
+  // The MMD among random ones
+  function drawMmd() {
+    const { value, random, upper } = data.mmd;
+    const spread = random.map((_, i) => ((i * 7) % 11) / 11 - 0.5);
+    const traces = [
+      { type: "scatter", mode: "markers", name: "random splits", x: random, y: spread.map((v) => v * 0.5), marker: { size: 9, opacity: 0.6, color: cssColour("train") }, hovertemplate: "random split: %{x:.4g}<extra></extra>" },
+      { type: "scatter", mode: "markers", name: "this split", x: [value], y: [0], marker: { size: 15, symbol: "diamond", color: cssColour("val") }, hovertemplate: "this split: %{x:.4g}<extra></extra>" },
+    ];
+    const note = (x, text, colour, align = "center") => ({ x, y: 0.62, yref: "y", text, showarrow: false, font: { color: colour, size: 12 }, xanchor: align });
+    const end = upper ?? value;
+    const mean = random.reduce((sum, v) => sum + v, 0) / random.length;
+    const side = (x) => (x < 0.18 * end ? "left" : x > 0.82 * end ? "right" : "center");
+    const notes = [note(Math.min(...random), random.length > 1 ? "random splits" : "random split", cssColour("train"), "left"), note(value, "this split", cssColour("val"), side(value))];
+    if (value - mean < 0.3 * end) notes[1].y = 0.92;
+    const shapes = [];
+    if (upper !== null) {
+      shapes.push({ type: "line", x0: upper, x1: upper, y0: -0.45, y1: 0.5, line: { color: cssColour("quiet"), width: 2, dash: "dot" } });
+      notes.push({ ...note(upper, "upper bound", cssColour("quiet"), "right") });
+      traces.push({ type: "scatter", mode: "markers", x: [upper], y: [0], marker: { size: 12, opacity: 0 }, hovertemplate: "no split exceeds %{x:.4g}<extra></extra>", name: "upper bound" });
+    }
+    return Plotly.react("mmd", traces, layout({
+      xaxis: axis("MMD between training and validation", { range: [0, end * 1.04] }),
+      yaxis: { visible: false, range: [-0.7, 1.1], fixedrange: true }, annotations: notes, shapes, showlegend: false, margin: { l: 16, r: 16, t: 4, b: 40 },
+    }), config);
+  }
+
+  // The objective
+  function drawTrace() {
+    const line = {
+      type: "scatter", mode: "lines+markers", name: "winning start", x: data.trace.map((p) => p.iteration), y: data.trace.map((p) => p.psi),
+      text: data.trace.map((p) => inert(p.phase)), line: { color: cssColour("val"), width: 2 }, marker: { size: 6, color: cssColour("val") },
+      hovertemplate: "step %{x} (%{text})<br>Ψ %{y:.6g}<extra></extra>",
+    };
+    const ends = {
+      type: "scatter", mode: "markers", name: "ends of all starts", x: data.restarts.map((r) => r.iterations), y: data.restarts.map((r) => r.psi),
+      text: data.restarts.map((r) => inert(r.start)), marker: { size: 9, symbol: "circle-open", color: cssColour("train"), line: { width: 2 } },
+      hovertemplate: "%{text}: %{x} steps<br>Ψ %{y:.6g}<extra></extra>",
+    };
+    return Plotly.react("trace", [line, ends], layout({
+      xaxis: axis("step", { rangemode: "tozero" }), yaxis: axis("Ψ, lower is better"),
+      legend: { orientation: "h", x: 1, xanchor: "right", y: 1.0, yanchor: "bottom" }, margin: { l: 56, r: 16, t: 24, b: 40 },
+    }), config);
+  }
+
+  const drawAll = () => Promise.all([drawMap(), drawMmd(), ...(data.trace.length ? [drawTrace()] : [])]);
+  const redraw = () => { applyTheme(); return drawAll(); };
+  button.addEventListener("click", () => { chosen = theme() === "dark" ? "light" : "dark"; redraw(); });
+  darkSystem.addEventListener("change", redraw);
+  printing.addEventListener("change", redraw);
+  // Paper cannot be clicked: what is folded away is printed too.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((part) => { part.open = true; });
+  });
+  addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
+  await drawAll();
+  document.documentElement.dataset.ready = "yes";
+})();

@@ -1,0 +1,271 @@
+"""The HTML report in a real browser: it draws, stays offline, and takes nothing in the data for markup."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clustersplit_cli.cli.app import run
+
+CHROMIUM = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+if CHROMIUM is None:
+    pytest.skip("no Chromium here: install it, or name it in CHROMIUM", allow_module_level=True)
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright drives the browser: pip install it"
+)
+for library in ("plotly", "jinja2"):
+    pytest.importorskip(library, reason="the report needs pip install 'clustersplit[report]'")
+
+FLAGS = [
+    *("--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+NASTY = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    '<img src=x onerror="alert(1)">',
+    '<a href="javascript:alert(1)">x</a>',
+    "<b>bold</b> & &lt;plain&gt;",
+]
+ROWS = 300
+POOR_CONTRAST = """() => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const luminance = (rgb) =>
+        [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => sum + weight * linear(rgb[i] / 255), 0);
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const rgba = (colour) => {
+        canvas.clearRect(0, 0, 1, 1);
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    const ground = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const colour = rgba(getComputedStyle(at).backgroundColor);
+            if (colour[3] > 250) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const texts = "h1,h2,p,td,th,dt,dd,figcaption,caption,summary,.side,.state,button,pre,small,b";
+    const poor = new Set();
+    for (const element of document.querySelectorAll(texts)) {
+        const shown = element.textContent.trim() && element.getClientRects().length;
+        if (!shown || element.closest(".chart, .sr")) continue;
+        const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(ground(element))];
+        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (contrast < 4.5) poor.add(`${element.className || element.tagName} ${contrast.toFixed(2)}`);
+    }
+    return [...poor];
+}"""
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on rows whose every name is an attack."""
+    folder = tmp_path_factory.mktemp("nasty")
+    rng = np.random.default_rng(3)
+    labels = np.array(NASTY)[np.arange(ROWS) % len(NASTY)]
+    table = pa.table(
+        {
+            **{f"<i>f{column}": rng.normal(size=ROWS) for column in range(3)},
+            "label": labels,
+            "domain": np.array(["{{ 7 * 7 }}", '"><svg onload=alert(1)>'])[rng.integers(0, 2, ROWS)],
+            "name": [f"<u>{row}</u><script>alert({row})</script>" for row in range(ROWS)],
+        }
+    )
+    features = folder / "<i>feats.parquet"
+    pq.write_table(table, features)
+    words = ["split", features, "--id", "name", "--columns", "<i>f*", "--html", "--quiet"]
+    assert run([*map(str, words), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@dataclass
+class Visit:
+    """A page that was opened, and everything it did that it should not."""
+
+    page: Any
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+def open_page(browser: Any, file: Path, *, width: int = 1280, scheme: str = "light") -> Visit:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    seen = Visit(context.new_page())
+    seen.page.on("console", lambda m: seen.errors.append(m.text) if m.type == "error" else None)
+    seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
+    seen.page.on("request", lambda request: seen.requests.append(request.url))
+    seen.page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+    seen.page.goto(file.as_uri())
+    seen.page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def light(browser: Any, run_directory: Path) -> Visit:
+    """One visit for all tests that look at a wide, light page: opening it is what takes time."""
+    return open_page(browser, run_directory / "report.html")
+
+
+@pytest.fixture(scope="module")
+def dark(browser: Any, run_directory: Path) -> Visit:
+    return open_page(browser, run_directory / "report.html", scheme="dark")
+
+
+def hover_over_a_row(page: Any, row: int) -> str:
+    """Point at a row of the map and return what is shown."""
+    page.locator("#map").scroll_into_view_if_needed()
+    page.evaluate("document.getElementById('map').scrollIntoView({ block: 'center' })")
+    place = page.evaluate(
+        """(row) => {
+            const map = document.getElementById("map"), at = data_index(row);
+            function data_index(row) {
+                for (const trace of map._fullData) {
+                    const index = trace.text.findIndex((text) => text.includes(`(row ${row})`));
+                    if (index >= 0) return [trace.x[index], trace.y[index]];
+                }
+            }
+            const box = map.querySelector(".nsewdrag").getBoundingClientRect();
+            const { xaxis, yaxis } = map._fullLayout;
+            return [box.left + xaxis.d2p(at[0]), box.top + yaxis.d2p(at[1])];
+        }""",
+        row,
+    )
+    page.mouse.move(place[0] - 3, place[1])
+    page.mouse.move(*place, steps=3)
+    page.wait_for_selector("#map .hoverlayer .hovertext", timeout=10_000)
+    return str(page.evaluate("document.querySelector('#map .hoverlayer').textContent"))
+
+
+def test_the_page_draws_without_errors_requests_or_running_anything_of_the_data(
+    light: Visit, run_directory: Path
+) -> None:
+    page = light.page
+    for colour in page.locator("#colour-by input").all():
+        colour.check()
+        page.wait_for_timeout(200)
+    assert page.locator("#map .nsewdrag").count() == 1
+    assert page.locator("#mmd .point").count() >= 21
+    assert page.locator("#trace .point").count() >= 2
+    assert light.errors == []
+    assert light.dialogs == []
+    assert light.requests == [(run_directory / "report.html").as_uri()]
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(light: Visit) -> None:
+    page = light.page
+    page.locator("#colour-by input[value='category:label']").check()
+    page.wait_for_timeout(300)
+    legend = page.locator("#map .legend text.legendtext").all_text_contents()
+    assert sorted(legend) == sorted(NASTY)
+    assert page.locator("table.heat tbody th").all_text_contents() == sorted(NASTY)
+    assert (
+        page.evaluate("document.querySelectorAll('main img, main svg[onload], main a[href], main u').length")
+        == 0
+    )
+    assert "<i>feats.parquet" in page.title()
+
+
+def test_hovering_shows_id_label_and_domain(light: Visit) -> None:
+    page = light.page
+    shown = hover_over_a_row(page, 7)
+    assert "<u>7</u><script>alert(7)</script>" in shown
+    assert f"label: {NASTY[7 % len(NASTY)]}" in shown
+    assert "domain: " in shown
+    assert "side: " in shown
+
+
+def test_the_keyboard_reaches_every_control_and_shows_where_it_is(light: Visit) -> None:
+    page = light.page
+    page.locator(".skip").focus()
+    reached = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate(
+                """() => {
+                    const now = document.activeElement;
+                    const ringed = now.type === "radio" ? now.nextElementSibling : now;
+                    const { outlineStyle, outlineWidth } = getComputedStyle(ringed);
+                    const name = now.id || now.name || now.tagName;
+                    return [name, outlineStyle !== "none" && outlineWidth !== "0px"];
+                }"""
+            )
+        )
+    names = [name for name, _ in reached]
+    assert {"theme", "colour", "show", "SUMMARY"} <= set(names)
+    assert all(ringed for _, ringed in reached), reached
+    page.locator("#colour-by input").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.querySelector('#colour-by input:checked').value") == "category:label"
+    assert page.evaluate("document.getElementById('map').data.length") == 2 * len(NASTY)
+
+
+def test_light_and_dark_follow_the_system_and_the_button(light: Visit, dark: Visit) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.getElementById('map')._fullLayout.font.color"
+    pages = (light.page, dark.page)
+    assert len({page.evaluate(background) for page in pages}) == 2
+    assert len({page.evaluate(ink) for page in pages}) == 2
+    dark.page.locator("#theme").click()
+    dark.page.wait_for_timeout(300)
+    assert len({page.evaluate(background) for page in pages}) == 1
+    assert len({page.evaluate(ink) for page in pages}) == 1
+    dark.page.locator("#theme").click()
+
+
+def test_narrow_screens_need_no_scrolling_sideways(browser: Any, run_directory: Path) -> None:
+    page = open_page(browser, run_directory / "report.html", width=400).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_paper_is_light_and_has_no_buttons(dark: Visit) -> None:
+    page = dark.page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(500)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("#theme").is_visible()
+    assert not page.locator("#map-controls").is_visible()
+    assert page.evaluate("document.getElementById('map')._fullLayout.font.color") == "#1a2130"
+    page.emulate_media(media="screen", color_scheme="dark")
+
+
+def test_text_stands_out_from_its_background(light: Visit, dark: Visit) -> None:
+    """WCAG AA: a contrast of 4.5 for text of ordinary size, in both themes."""
+    for seen in (light, dark):
+        assert seen.page.evaluate(POOR_CONTRAST) == []
+
+
+def test_landmarks_headings_and_tables_are_there_for_screen_readers(light: Visit) -> None:
+    page = light.page
+    assert [page.locator(name).count() for name in ("header", "main", "footer", "h1")] == [1, 1, 1, 1]
+    unnamed = """() => [...document.querySelectorAll("section, .chart[role=img]")]
+        .map((part) => part.getAttribute("aria-describedby") ?? part.getAttribute("aria-labelledby"))
+        .filter((id) => !document.getElementById(id)?.textContent.trim())"""
+    assert page.evaluate(unnamed) == []
+    assert page.locator(".chart[role=img]").count() == 3
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.evaluate("[...document.querySelectorAll('thead th')].every((h) => h.scope === 'col')")
