@@ -154,19 +154,43 @@ def prepared_setting(
 ) -> Iterator[Setting]:
     """State the problem and hold its kernel, within a pool of workers that ends with the block."""
     streams = Streams.from_seed(options.seed)
-    memory = plan(dataset.extent, options)
-    assert memory is not None
     with pool(options.threads) as workers:
         with watch.step("constraints"):
             requirements = requirements_of(dataset, options, workers)
-        with watch.step("prepare"):
-            prepared = prepare_features(dataset.features, options, workers, streams.samples)
-            spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
-        with watch.step("kernel"):
-            geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
+        held = hold_kernel(dataset, options, streams, workers, watch, progress)
         limits = requirements.families[0] if requirements.units is not None else requirements.working
-        problem = Problem(geometry, limits)
+        problem = Problem(held.geometry, limits)
+        memory, prepared, spread = held.memory, held.prepared, held.spread
         yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A kernel, ready to be multiplied by, and how it came about."""
+
+    memory: MemoryPlan
+    prepared: Prepared
+    spread: KernelSpread | None
+    geometry: Geometry
+
+
+def hold_kernel(
+    dataset: Dataset,
+    options: CheckedOptions,
+    streams: Streams,
+    workers: Workers,
+    watch: Stopwatch,
+    progress: Progress = silent,
+) -> Held:
+    """Plan, prepare the features, and hold the kernel the way the plan says."""
+    memory = plan(dataset.extent, options)
+    assert memory is not None
+    with watch.step("prepare"):
+        prepared = prepare_features(dataset.features, options, workers, streams.samples)
+        spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+    with watch.step("kernel"):
+        geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
+    return Held(memory, prepared, spread, geometry)
 
 
 def find_split(setting: Setting, progress: Progress = silent, count: int = 1) -> Solution:

@@ -26,7 +26,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
     return summary.Report(
         schema_version=summary.SCHEMA_VERSION,
         tool=tool_versions(),
-        input=_input(outcome.dataset),
+        input=summarize_input(outcome.dataset),
         config={**outcome.config, **_resolved_options(outcome)},
         seed=outcome.options.seed,
         sizes=summary.Sizes(measured.n_train, measured.n_val),
@@ -108,7 +108,8 @@ def _solver(outcome: Outcome) -> str:
     return "selection" if outcome.requirements.separates else "highs"
 
 
-def _input(dataset: Dataset) -> summary.InputSummary:
+def summarize_input(dataset: Dataset) -> summary.InputSummary:
+    """What was read."""
     return summary.InputSummary(
         files=tuple(summary.FileSummary(f.path, f.role, f.bytes, f.sha256) for f in dataset.files),
         n_rows=dataset.n_rows,

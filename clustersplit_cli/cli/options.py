@@ -135,6 +135,25 @@ Holdout = Annotated[
         "--h", "--holdout", rich_help_panel=CONSTRAINTS, metavar="FRACTION", help="Share of validation rows."
     ),
 ]
+Parts = Annotated[
+    str | None,
+    typer.Option(
+        "--parts",
+        rich_help_panel=CONSTRAINTS,
+        metavar="NAME=SHARE,...",
+        help="Parts to make instead of train and val, such as train=0.7,val=0.15,test=0.15.",
+    ),
+]
+Folds = Annotated[
+    int,
+    typer.Option(
+        "--k",
+        rich_help_panel=CONSTRAINTS,
+        metavar="K",
+        parser=integer("--k", 5),
+        help="Number of folds.",
+    ),
+]
 Stratify = Annotated[
     list[str] | None,
     typer.Option(

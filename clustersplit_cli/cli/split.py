@@ -11,7 +11,9 @@ import typer
 
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.output import Output
-from clustersplit_cli.cli.replay import with_earlier_options
+from clustersplit_cli.cli.parting import run_named_parts
+from clustersplit_cli.cli.replay import was_said, with_earlier_options
+from clustersplit_cli.cli.session import read_and_work, show_result
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions
 
@@ -32,6 +34,7 @@ def split(
     exclude: opt.Exclude = None,
     drop_invalid: opt.DropInvalid = False,
     holdout: opt.Holdout = "0.2",
+    parts: opt.Parts = None,
     stratify: opt.Stratify = None,
     tolerance: opt.Tolerance = None,
     rounding: opt.Rounding = None,
@@ -67,57 +70,41 @@ def split(
 
     The validation rows differ from the training rows as much as possible, measured by the maximum mean
     discrepancy, while every (label, domain) cell keeps its share h. Writes train and val index
-    files and report.json.
+    files and report.json. With --parts, any number of parts of any shares.
     """
-    _run(features, with_earlier_options(context, config))
+    given = with_earlier_options(context, config)
+    if given["parts"] is None:
+        _run(features, given)
+    else:
+        run_named_parts(features, given, was_said(context, "holdout"))
 
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
     from clustersplit_cli import pipeline
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.data.dataset import Extent
-    from clustersplit_cli.data.readers import load, peek
+    from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.options import check_options
-    from clustersplit_cli.reports.summary import Plan
-    from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
-    from clustersplit_cli.stopwatch import Stopwatch
 
-    watch = Stopwatch()
     checked = check_options(SplitOptions(**{field.name: given[field.name] for field in fields(SplitOptions)}))
     request = read_request(features, given)
     output = Output.from_options(features, given)
     console = stderr_console()
-    for line in output.prepare(inputs_of(request)):
-        console.print(f"note: {line}", soft_wrap=True)
-    with progress_bar(console, quiet=given["quiet"]) as progress:
-        extent = peek(request)
-        if not request.exclude:  # only reading tells how many rows are left
-            pipeline.plan(extent, checked)  # a plan that does not fit should cost no time
-        with watch.step("read"):
-            dataset = load(request, progress)
-        output.check(dataset)
-        n, d = dataset.features.shape
-        plan = pipeline.plan(Extent(n, d, dataset.features.dtype.itemsize), checked)
-        shown = plan is None or given["quiet"]
-
-        def show(stage: str, done: int, total: int) -> None:
-            """Show the plan when the work starts: by then everything has been checked."""
-            nonlocal shown
-            if not shown:
-                console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
-                shown = True
-            progress(stage, done, total)
-
-        config = reading_config(request, dataset, output)
-        result = pipeline.split(
-            dataset, checked, config=config, stopwatch=watch, progress=show, with_portrait=output.html
-        )
-    paths = output.write(dataset, result)
-    if given["quiet"]:
-        render_warnings(result.report, console=console)
-    else:
-        render_summary(result.report, paths, console=console)
+    dataset, result = read_and_work(
+        request,
+        given,
+        checked,
+        output,
+        console,
+        lambda dataset, config, watch, progress: pipeline.split(
+            dataset,
+            checked,
+            config=config,
+            stopwatch=watch,
+            progress=progress,
+            with_portrait=output.html,
+        ),
+    )
+    show_result(result.report, output.write(dataset, result), quiet=given["quiet"], console=console)
 
 
 def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:

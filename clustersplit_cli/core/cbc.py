@@ -146,6 +146,31 @@ def solve_program(
     return LPSolution(status, found > 0.5, True, bound, True)
 
 
+def solve_transport(
+    costs: NDArray[np.float64], lower: NDArray[np.int64], upper: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], bool]:
+    """Assign the rows of a cell to parts, relaxed; the constraint matrix is totally unimodular.
+
+    Parameters
+    ----------
+    costs : (m, k)
+    lower, upper : (k,), bounds on the rows of each part.
+
+    Returns
+    -------
+    The part of every row, and whether the solution was whole-numbered.
+    """
+    m, k = costs.shape
+    place = np.arange(m * k).reshape(m, k)
+    one = np.ones(max(m, k), np.int64)
+    rows = [(place[row], one[:k], 1, 1) for row in range(m)]
+    rows += [(place[:, part], one[:m], int(lower[part]), int(upper[part])) for part in range(k)]
+    # Costs that all parts of a row share change nothing, and would make CBC's tolerances coarse.
+    values, _ = _run_cbc((costs - costs.min(axis=1)[:, None]).reshape(-1), rows, np.full(m * k, -1, np.int8))
+    distance = float(np.abs(values - np.round(values)).max(initial=0.0))
+    return values.reshape(m, k).argmax(axis=1), distance <= INTEGRALITY_TOLERANCE
+
+
 @dataclass
 class _Branching:
     """Ask for integers, from a choice and within limits; says afterwards whether time ran out."""

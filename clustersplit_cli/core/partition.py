@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from clustersplit_cli.core.cbc import solve_transport
 from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.core.transport import transport
@@ -84,11 +85,13 @@ class PartAssigner:
     Attributes
     ----------
     permuting : whether the centroids may be handed out to other parts; parts of equal shares need it not.
+    solver : `auto`, or `cbc` to send every cell of every step through CBC.
     """
 
     quotas: PartQuotas
     workers: Workers
     permuting: bool
+    solver: str = "auto"
 
     @cached_property
     def cells(self) -> list[FreeCell]:
@@ -178,6 +181,10 @@ class PartAssigner:
 
         def one(place: int) -> None:
             cell = self.cells[place]
+            if self.solver == "cbc":
+                for run in range(r):
+                    labels[run, cell.rows] = solve_transport(costs[run, cell.rows], cell.lower, cell.upper)[0]
+                return
             start = None if prices is None else prices[:, place]
             chosen, price = transport(costs[:, cell.rows], cell.lower, cell.upper, start)
             labels[:, cell.rows] = chosen

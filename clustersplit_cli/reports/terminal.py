@@ -239,7 +239,8 @@ def _missed_cell(cell: CellSummary) -> str:
     lower, upper = human_count(cell.lower), human_count(cell.upper)
     wanted = lower if lower == upper else f"{lower} to {upper}"
     where = "" if cell.part is None else f" in {printable(cell.part)}"
-    return f"{name or 'all rows'}{where}: {human_count(cell.actual)} of {human_count(cell.size)}, wanted {wanted}"
+    found = f"{human_count(cell.actual)} of {human_count(cell.size)}"
+    return f"{name or 'all rows'}{where}: {found}, wanted {wanted}"
 
 
 def _certificate(certificate: Certificate | None) -> Row:
