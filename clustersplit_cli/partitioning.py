@@ -1,4 +1,4 @@
-"""The order of the steps for folds and named parts: from a dataset and options to a partition and its report."""
+"""The order of the steps for folds and named parts: from a dataset to a partition and its report."""
 
 from __future__ import annotations
 

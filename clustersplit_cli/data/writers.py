@@ -35,8 +35,8 @@ def write_run(
     Parameters
     ----------
     destination : the directory to make; see `publish.check_destination` for what is refused.
-    parts : row positions by the name of the part (`train`, `val`, `fold_0/val`); they are written in ascending
-        order, a part whose name has a slash in a directory of its own.
+    parts : row positions by the name of the part (`train`, `val`); they are written in ascending order, and
+        a part such as `fold_0/val` in a directory of its own.
     report : the text of `report.json`, a JSON object with a `schema_version`.
     formats : any of `FORMATS`; each part is written once per format.
     ids : an id for *every* row of the input (pyarrow Array or ChunkedArray): each part's are written too.
