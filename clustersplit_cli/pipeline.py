@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -192,13 +193,20 @@ def report_on(
     problem, members, options = setting.problem, solution.members, setting.options
     with stopwatch.step("search"):
         measured = evaluate(problem, members)
-    with stopwatch.step("certificate"):
-        progress("certificate", 0, 0)
-        certificate = certify(measured, members, problem.constraints, options.certify)
-    with stopwatch.step("bound"):
-        bound = upper_bound(setting)
-    with stopwatch.step("baseline"):
-        random = random_mmd(problem, setting.streams.baseline)
+    progress("certificate", 0, 0)
+
+    def certified() -> FixedPoint | None:
+        with stopwatch.step("certificate"):
+            return certify(measured, members, problem.constraints, options.certify)
+
+    # CBC is a process of its own: the bound and the baseline need not wait for it.
+    with ThreadPoolExecutor(1) as aside:
+        pending = aside.submit(certified)
+        with stopwatch.step("bound"):
+            bound = upper_bound(setting)
+        with stopwatch.step("baseline"):
+            random = random_mmd(problem, setting.streams.baseline)
+        certificate = pending.result()
     estimate = None
     if setting.memory.geometry == "nystrom":
         with stopwatch.step("subsample"):
