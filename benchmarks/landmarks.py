@@ -1,4 +1,4 @@
-"""Do 2,000 landmarks find as good a split of 200,000 rows as 4,000? The exact kernel on a subsample judges."""
+"""Do 2,000 landmarks find as good a split of 200,000 rows as 4,000? The exact kernel judges."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ def leading_axes(constraints: Constraints, factors: Floats) -> Floats:
     """
     values, vectors = np.linalg.eigh(within_cells(constraints, factors, cell_means(constraints, factors)))
     keep = values > NEGLIGIBLE * values[-1]
+    keep[-1] = True  # where nothing varies, one direction stands for all
     axes: Floats = vectors[:, keep].astype(factors.dtype)
     return axes
 
