@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,27 +25,19 @@ from clustersplit_cli.core.certificate import (
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.coupled import Coupling, coupled_search
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.geometry import (
-    Geometry,
-    choose_landmarks,
-    dense_geometry,
-    linear_geometry,
-    nystrom_geometry,
-)
 from clustersplit_cli.core.image import Image, make_image
-from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread
+from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import EFFORTS, Solution, search
-from clustersplit_cli.core.sparse import SparseFeatures, sparse_geometry
 from clustersplit_cli.core.workers import Workers, pool
-from clustersplit_cli.data.dataset import Dataset, Extent
-from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.engines.memory import MemoryPlan
+from clustersplit_cli.holding import RANDOM_SPLITS, Held, Streams, build_geometry, hold_kernel, plan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.portray import portray
-from clustersplit_cli.preparation import prepare_features
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import Report
@@ -52,8 +45,25 @@ from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
 
+__all__ = [
+    "CBC_CERTIFICATE_ROWS",
+    "RANDOM_SPLITS",
+    "Held",
+    "Setting",
+    "Split",
+    "Streams",
+    "build_geometry",
+    "find_split",
+    "hold_kernel",
+    "plan",
+    "prepared_setting",
+    "report_on",
+    "split",
+]
+
 CBC_CERTIFICATE_ROWS = 50_000
-RANDOM_SPLITS = 20
+RANDOM_UNIT_SPLITS = 10
+"""Random splits that keep units whole take a program each."""
 COSTLY_BOUND = 4e11
 """Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
 SUBSAMPLE_ROWS = 2000
@@ -67,33 +77,6 @@ class Split:
     val: NDArray[np.int64]
     report: Report
     portrait: Portrait | None = None
-
-
-@dataclass(frozen=True)
-class Streams:
-    """Independent random streams, one per purpose, so that a change in one never shifts another."""
-
-    landmarks: np.random.Generator
-    samples: np.random.Generator
-    baseline: tuple[np.random.Generator, ...]
-    image: np.random.Generator
-    search: np.random.Generator
-
-    @classmethod
-    def from_seed(cls, seed: int) -> Streams:
-        """Spawn all streams from one seed."""
-        landmarks, samples, baseline, image, search = np.random.default_rng(seed).spawn(5)
-        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), image, search)
-
-
-def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
-    """Decide how to hold the kernel before anything is read; None if only reading can tell the size."""
-    if extent.n_rows is None or extent.n_features is None or extent.itemsize is None:
-        return None
-    work = Workload(
-        extent.n_rows, extent.n_features, extent.itemsize, options.restarts, options.threads, extent.stored
-    )
-    return plan_memory(work, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
 
 
 @dataclass(frozen=True)
@@ -164,35 +147,6 @@ def prepared_setting(
         yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
 
 
-@dataclass(frozen=True)
-class Held:
-    """A kernel, ready to be multiplied by, and how it came about."""
-
-    memory: MemoryPlan
-    prepared: Prepared
-    spread: KernelSpread | None
-    geometry: Geometry
-
-
-def hold_kernel(
-    dataset: Dataset,
-    options: CheckedOptions,
-    streams: Streams,
-    workers: Workers,
-    watch: Stopwatch,
-    progress: Progress = silent,
-) -> Held:
-    """Plan, prepare the features, and hold the kernel the way the plan says."""
-    memory = plan(dataset.extent, options)
-    assert memory is not None
-    with watch.step("prepare"):
-        prepared = prepare_features(dataset.features, options, workers, streams.samples)
-        spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
-    with watch.step("kernel"):
-        geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
-    return Held(memory, prepared, spread, geometry)
-
-
 def find_split(setting: Setting, progress: Progress = silent, count: int = 1) -> Solution:
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
@@ -253,19 +207,22 @@ def report_on(
     problem, members, options = setting.problem, solution.members, setting.options
     with stopwatch.step("search"):
         measured = evaluate(problem, members)
-    with stopwatch.step("certificate"):
-        progress("certificate", 0, 0)
-        if setting.requirements.separates:
-            certificate = certify(measured, members, problem.constraints, options.certify)
-        else:
-            certificate = certify_coupled(measured, members, setting.requirements, options.certify)
-    with stopwatch.step("bound"):
-        bound = upper_bound(setting)
-    with stopwatch.step("baseline"):
-        drawn = None
-        if setting.requirements.units is not None:
-            drawn = setting.coupling.random_splits(setting.streams.baseline)
-        random = random_mmd(problem, setting.streams.baseline, drawn)
+    progress("certificate", 0, 0)
+
+    def certified() -> FixedPoint | None:
+        with stopwatch.step("certificate"):
+            if setting.requirements.separates:
+                return certify(measured, members, problem.constraints, options.certify)
+            return certify_coupled(measured, members, setting.requirements, options.certify)
+
+    # CBC is a process of its own: the bound and the baseline need not wait for it.
+    with ThreadPoolExecutor(1) as aside:
+        pending = aside.submit(certified)
+        with stopwatch.step("bound"):
+            bound = upper_bound(setting)
+        with stopwatch.step("baseline"):
+            random = random_mmd(problem, setting.streams.baseline, _drawn(setting))
+        certificate = pending.result()
     estimate = None
     if setting.memory.geometry == "nystrom":
         with stopwatch.step("subsample"):
@@ -294,6 +251,13 @@ def report_on(
     )
 
 
+def _drawn(setting: Setting) -> Members | None:
+    """Random splits that keep units whole; None where rows can be drawn one by one."""
+    if setting.requirements.units is None:
+        return None
+    return setting.coupling.random_splits(setting.streams.baseline[:RANDOM_UNIT_SPLITS])
+
+
 def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = None) -> Portrait:
     """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
     return portray(
@@ -301,7 +265,7 @@ def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = N
         setting.problem,
         setting.image.factors(np.arange(setting.problem.n)),
         members,
-        random or random_mmd(setting.problem, setting.streams.baseline),
+        random or random_mmd(setting.problem, setting.streams.baseline, _drawn(setting)),
         setting.workers,
         np.random.default_rng(setting.options.seed),
     )
@@ -321,25 +285,6 @@ def upper_bound(setting: Setting) -> float | None:
     # Splits that meet several families meet each of them: the smallest of their bounds holds.
     problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
     return min(mmd_upper_bound(problem, setting.image) for problem in problems)
-
-
-def build_geometry(
-    prepared: Prepared,
-    memory: MemoryPlan,
-    rng: np.random.Generator,
-    workers: Workers,
-    progress: Progress,
-) -> Geometry:
-    """Hold the kernel the way the plan says."""
-    if isinstance(prepared.features, SparseFeatures):
-        return sparse_geometry(prepared.features, workers)
-    if memory.geometry == "linear":
-        return linear_geometry(prepared.features, prepared.kernel, workers)
-    if memory.geometry == "dense":
-        return dense_geometry(prepared.features, prepared.kernel, workers, progress)
-    assert memory.landmarks is not None
-    landmarks = choose_landmarks(prepared.features.shape[0], memory.landmarks, rng)
-    return nystrom_geometry(prepared.features, prepared.kernel, landmarks, workers, progress)
 
 
 def certify(measured: Evaluation, members: Members, constraints: Constraints, how: str) -> FixedPoint | None:

@@ -28,4 +28,4 @@ def random_mmd(
     splits = random_splits(problem.constraints, streams) if splits is None else splits
     squared = problem.geometry.energy(split_weights(splits, problem.geometry.search_dtype))
     values = np.sqrt(np.maximum(squared, 0.0))
-    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))
+    return RandomMMD(len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))

@@ -74,8 +74,6 @@ def _cell_level(limits: Constraints) -> NDArray[np.float64]:
 
 def _best_dual(spectrum: Spectrum, radius_squared: float) -> float:
     """Minimise mu r² + sum of b_i²/(mu - a_i), a convex function of mu, over mu above all a_i."""
-    from scipy.optimize import minimize_scalar
-
     values = np.append(spectrum.values, spectrum.rest)
     squares = np.append(spectrum.squares, spectrum.rest_square)
     top = max(float(values.max()), 0.0)
@@ -90,13 +88,16 @@ def _best_dual(spectrum: Spectrum, radius_squared: float) -> float:
     farthest = np.sqrt(linear / radius_squared)
     if farthest == 0:
         return top * radius_squared
-    found = minimize_scalar(
-        lambda log: dual(float(np.exp(log))),
-        bounds=(np.log(farthest) - 60.0, np.log(farthest) + 1.0),
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
-    return float(min(found.fun, dual(farthest)))
+    low, high = np.log(farthest) - 60.0, np.log(farthest) + 1.0
+    # Golden-section search; any mu bounds the maximum, so it need not be exact.
+    golden = (np.sqrt(5.0) - 1.0) / 2.0
+    for _ in range(90):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if dual(float(np.exp(left))) < dual(float(np.exp(right))):
+            high = right
+        else:
+            low = left
+    return min(dual(float(np.exp((low + high) / 2.0))), dual(float(farthest)))
 
 
 @singledispatch
@@ -117,12 +118,10 @@ def _dense(
     complement of U, and the rest's squared Frobenius norm is |A|² - |T|² - 2|R|². Leading eigenvalues
     alone would bound nothing.
     """
-    import scipy.linalg
-
     if geometry.n <= ALL_ROWS:
         matrix = np.asarray(geometry.matrix, dtype=np.float64)
         centred = _centre(limits, _centre(limits, matrix).T)
-        values, vectors = scipy.linalg.eigh((centred + centred.T) / 2)
+        values, vectors = np.linalg.eigh((centred + centred.T) / 2)
         pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
         return _spectrum(values, vectors, pull, 0.0, 0.0), float(z0 @ matrix @ z0)
     guess = _leading_directions(limits, image, LEADING)
@@ -134,7 +133,7 @@ def _dense(
         geometry.apply(np.concatenate([basis, means, z0[:, None]], axis=1)), dtype=np.float64
     )
     to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
-    values, rotation = scipy.linalg.eigh(basis.T @ to_basis)
+    values, rotation = np.linalg.eigh(basis.T @ to_basis)
     vectors = basis @ rotation
     error = float(np.linalg.norm(_centre(limits, to_basis) @ rotation - vectors * values, 2))
     # From here on for the coarser projection that removes `means` alone.
@@ -174,11 +173,9 @@ def factored_spectrum(
     precision: np.dtype[Any],
 ) -> tuple[Spectrum, float]:
     """The spectrum from B'B, the sums of B's rows over each cell, and B'z0."""
-    import scipy.linalg
-
     means = sums / limits.cells.sizes[:, None]
     within = gram - (means.T * limits.cells.sizes) @ means
-    values, vectors = scipy.linalg.eigh((within + within.T) / 2)
+    values, vectors = np.linalg.eigh((within + within.T) / 2)
     # b = PB(B'z0), and u_i = PB v_i / sqrt(value_i), so u_i'b = sqrt(value_i) v_i'B'z0.
     squares = np.maximum(values, 0.0) * (vectors.T @ at_z0) ** 2
     rounding = float(np.finfo(precision).eps) * 10.0 * float(np.trace(gram))
@@ -203,14 +200,12 @@ def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.flo
 
 def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArray[np.float64]:
     """Leading eigenvectors of P K P as the image sees them, shape (n, at most count)."""
-    import scipy.linalg
-
     rows = sample_rows(limits, min(limits.n, SAMPLE_ROWS), np.random.default_rng(0))
     factors = image.factors(rows)
     part = restricted_to(limits, rows)
     means = cell_means(part, factors)
     gram = (factors.T @ factors).astype(np.float64) - (means.T * part.cells.sizes) @ means
-    vectors = scipy.linalg.eigh(gram)[1][:, ::-1][:, :count]
+    vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :count]
     return _centre(limits, image.spread(vectors).astype(np.float64))
 
 

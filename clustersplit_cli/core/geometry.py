@@ -176,9 +176,15 @@ def dense_geometry(
     pieces = tiles(n, KERNEL_TILE)
     jobs = [(row, column) for i, row in enumerate(pieces) for column in pieces[i:]]
 
+    # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
+    rows = features.block(0, n) if features.shape[1] <= n else None
+
+    def block(start: int, stop: int) -> Floats:
+        return features.block(start, stop) if rows is None else rows[start:stop]
+
     def one(job: tuple[tuple[int, int], tuple[int, int]]) -> None:
         (top, bottom), (left, right) = job
-        values = kernel.tile(features.block(top, bottom), features.block(left, right))
+        values = kernel.tile(block(top, bottom), block(left, right))
         if left == top:
             values = (values + values.T) / 2  # a product with itself need not be symmetric to the last bit
         matrix[top:bottom, left:right] = values
@@ -194,6 +200,8 @@ def dense_geometry(
 
 def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDArray[np.float64]:
     """Kernel value of every row with itself, in float64."""
+    if kernel.name == "rbf":
+        return np.ones(features.shape[0])
     parts = workers.map(
         lambda tile: kernel.diagonal(features.block(*tile, dtype=np.float64)), features.row_tiles()
     )
@@ -442,9 +450,7 @@ def inverse_root(gram: Floats, noise: np.dtype[Any]) -> NDArray[np.float64]:
 
     An eigenvalue cut-off rather than Cholesky: landmarks may outnumber the kernel's rank.
     """
-    import scipy.linalg
-
-    values, vectors = scipy.linalg.eigh(gram.astype(np.float64), driver="evd")
+    values, vectors = np.linalg.eigh(gram.astype(np.float64))
     keep = values > 10 * float(np.finfo(noise).eps) * values[-1]
     return np.asarray(vectors[:, keep] / np.sqrt(values[keep]), dtype=np.float64)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
@@ -26,6 +27,7 @@ from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.starts import (
     at_targets,
     kick_directions,
+    leading_axes,
     perturbed_splits,
     random_splits,
     spectral_splits,
@@ -149,7 +151,7 @@ def search(
     rows = everything
     if problem.n > SAMPLE_ROWS:
         rows = sample_rows(problem.constraints, SAMPLE_ROWS, sample_rng)
-    factors = image.factors(rows)
+    image, factors = _condensed(image, rows, problem.constraints)
     is_small = problem.n <= SMALL
     field = problem
     if not is_small:
@@ -240,6 +242,13 @@ def search(
         best.converged,
         tuple(canonical(trail.members) for trail in optima),
     )
+
+
+def _condensed(image: Image, rows: NDArray[np.int64], constraints: Constraints) -> tuple[Image, Floats]:
+    """The image and its factors on the given rows, along the directions that matter within cells."""
+    factors = image.factors(rows)
+    axes = leading_axes(restricted_to(constraints, rows), factors)
+    return replace(image, root=image.root @ axes), factors @ axes
 
 
 def _extend(

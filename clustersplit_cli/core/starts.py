@@ -13,6 +13,8 @@ from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.problem import Members
 
+NEGLIGIBLE = 3e-2
+"""Scatter along a direction, relative to that along the leading one, that exploring does without."""
 WEAKEST, STRONGEST = 0.1, 2.0
 """Range of the noise in a perturbed split, in standard deviations of the witness."""
 
@@ -47,12 +49,8 @@ def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Fl
     -------
     (n, r) with r = count, or fewer if there are not so many directions.
     """
-    import scipy.linalg
-
-    # With m_g and n_g the mean and size of cell g: (PF)'PF = F'F - sum of n_g m_g m_g'.
     means = cell_means(constraints, factors)
-    gram = (factors.T @ factors).astype(np.float64) - (means.T * constraints.cells.sizes) @ means
-    values, vectors = scipy.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh(within_cells(constraints, factors, means))
     keep = np.flatnonzero(values > 1e-6 * max(values[-1], 0.0))[::-1][: (count + 1) // 2]
     directions = vectors[:, keep]
     # An eigenvector's sign is arbitrary; fixing it makes the first of each pair the same everywhere.
@@ -61,6 +59,26 @@ def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Fl
     scores = factors @ directions.astype(factors.dtype) - (means @ directions)[constraints.cells.codes]
     both: Floats = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
     return both
+
+
+def within_cells(
+    constraints: Constraints, factors: Floats, means: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(PF)'PF, the scatter of the factors within cells: F'F less the sum of n_g m_g m_g', shape (p, p)."""
+    gram = (factors.T @ factors).astype(np.float64)
+    return np.asarray(gram - (means.T * constraints.cells.sizes) @ means)
+
+
+def leading_axes(constraints: Constraints, factors: Floats) -> Floats:
+    """Directions along which the factors vary within cells, leaving out negligible ones, shape (p, r).
+
+    A wide kernel varies along few directions, and exploring is the cheaper the fewer they are.
+    """
+    values, vectors = np.linalg.eigh(within_cells(constraints, factors, cell_means(constraints, factors)))
+    keep = values > NEGLIGIBLE * values[-1]
+    keep[-1] = True  # where nothing varies, one direction stands for all
+    axes: Floats = vectors[:, keep].astype(factors.dtype)
+    return axes
 
 
 def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Floats:

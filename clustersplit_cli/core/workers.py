@@ -82,8 +82,6 @@ class Workers:
 @contextmanager
 def pool(threads: int | None = None) -> Iterator[Workers]:
     """Limit BLAS to one thread and open a pool of `threads` workers (default: the cores available)."""
-    import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it can be limited)
-
     count = threads or available_cores()
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(count) as executor:
         yield Workers(executor, count)
