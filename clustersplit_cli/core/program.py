@@ -140,6 +140,10 @@ def solve(
     """
     scale = float(np.abs(costs).max(initial=0.0)) or 1.0
     scaled = np.asarray(costs, dtype=np.float64) / scale
+    if len(program.free) == 0:
+        made = program.fixed > 0
+        cost = float(np.asarray(costs, dtype=np.float64) @ made)
+        return Assignment(made, cost, cost, False, True, True) if program.is_met_by(made) else None
     values = (program.fixed > 0).astype(np.float64)
     relaxed = _relax(program, scaled, values)
     if relaxed is None:
