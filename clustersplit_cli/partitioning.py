@@ -6,19 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
-from clustersplit_cli.core.certificate import FixedPoint
-from clustersplit_cli.core.image import Image, make_image
 from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import (
     Labels,
-    PartAssigner,
     PartitionMeasures,
     evaluate_partition,
     measure,
@@ -26,18 +22,18 @@ from clustersplit_cli.core.partition import (
 from clustersplit_cli.core.partition_search import PartitionSolution, search_partition
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.search import EFFORTS
-from clustersplit_cli.core.workers import Workers, pool
+from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline import CBC_CERTIFICATE_ROWS, Held, Streams, hold_kernel
+from clustersplit_cli.parted import PartedOutcome, PartedSetting
+from clustersplit_cli.pipeline import CBC_CERTIFICATE_ROWS, Streams, hold_kernel
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.summary import Report
 from clustersplit_cli.requiring import families_of
 from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.summarize_parts import summarize_parts
 
-WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
-"""Beyond so many rows the image that starts descend on is made narrower, to fit in memory."""
 BATCH = 4
 
 
@@ -85,44 +81,6 @@ class Parting:
 
 
 @dataclass(frozen=True)
-class PartedSetting:
-    """What is known before the parts are chosen."""
-
-    dataset: Dataset
-    options: CheckedOptions
-    held: Held
-    quotas: PartQuotas
-    streams: Streams
-    workers: Workers
-
-    @cached_property
-    def assigner(self) -> PartAssigner:
-        """The assignment step; folds have no centroid of their own, so none need be handed out."""
-        unequal = len(set(self.quotas.shares)) > 1
-        return PartAssigner(self.quotas, self.workers, unequal, self.options.solver)
-
-    @cached_property
-    def image(self) -> Image:
-        """A low-rank image of the kernel."""
-        geometry = self.held.geometry
-        if geometry.n > WIDE_IMAGE_ROWS:
-            return make_image(geometry, self.streams.image, NARROW_RANK)
-        return make_image(geometry, self.streams.image)
-
-
-@dataclass(frozen=True)
-class PartedOutcome:
-    """A finished run, as the reports need it."""
-
-    setting: PartedSetting
-    config: Mapping[str, Any]
-    solution: PartitionSolution
-    measured: PartitionMeasures
-    certificate: FixedPoint | None
-    random: RandomMMD
-
-
-@dataclass(frozen=True)
 class Partition:
     """Row positions of every part, ascending, 0-based, in file order; the part of every row; the report."""
 
@@ -141,8 +99,6 @@ def partition(
     progress: Progress = silent,
 ) -> Partition:
     """Part the dataset and report on it; parameters as in `pipeline.split`."""
-    from clustersplit_cli.summarize_parts import summarize_parts
-
     watch = stopwatch or Stopwatch()
     with parted_setting(dataset, options, parting, watch, progress) as setting:
         with watch.step("search"):

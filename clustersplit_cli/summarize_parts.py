@@ -11,7 +11,7 @@ import numpy as np
 from clustersplit_cli.core.partition import Labels
 from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.notices import ROUNDING, about_kernel
-from clustersplit_cli.partitioning import PartedOutcome
+from clustersplit_cli.parted import PartedOutcome
 from clustersplit_cli.reports import summary
 from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 from clustersplit_cli.summarize import summarize_input, tool_versions

@@ -162,6 +162,7 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         "exclude": [f"{column}={value}" for column, value in request.exclude],
         "id": request.id_column,
         "drop_invalid": request.drop_invalid,
+        "parts": None,
         "label_bins": request.label_bins,
         "keep_together": request.together,
         "force_train": text(request.force_train),

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import InputFile, ReadRequest
 from clustersplit_cli.data.readers.naming import listed, reason, shown
-from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,6 +78,8 @@ def read_pins(request: ReadRequest, ids: Any, n_rows: int, rows: NDArray[np.int6
 
 
 def _positions(path: Path, n_rows: int) -> NDArray[np.int64]:
+    from clustersplit_cli.data.runs import read_indices  # here, because it reads with the same readers
+
     positions = read_indices(path)
     outside = positions[(positions < 0) | (positions >= n_rows)]
     if len(outside):

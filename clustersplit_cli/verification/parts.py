@@ -19,8 +19,8 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.parted import PartedSetting
 from clustersplit_cli.partitioning import (
-    PartedSetting,
     Parting,
     find_partition,
     parted_setting,
