@@ -68,13 +68,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: pa.Table) -> 
 
 @pytest.fixture
 def split(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Run `clustersplit split` in this process, with a short search unless the test names its own."""
+    """Run `clustersplit split` in this process, with a short search unless the test names its own.
+
+    Whatever it writes has to pass `clustersplit verify`.
+    """
+
+    def reports() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in folder.glob("*/report.json")}
 
     def call(*arguments: object, quick: bool = True) -> Result:
         capsys.readouterr()
         short = ["--effort", "fast"] if quick and "--effort" not in arguments else []
+        before = reports()
         code = run(["split", *short, *map(str, arguments)])
         said = capsys.readouterr()
+        for path in {path for path, written in reports().items() if before.get(path) != written}:
+            assert run(["verify", "--", str(path.parent.relative_to(folder))]) == 0, capsys.readouterr().err
+        capsys.readouterr()
         return Result(code, said.out, said.err)
 
     return call

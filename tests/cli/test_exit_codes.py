@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +117,39 @@ def test_debug_shows_where_an_expected_error_came_from(process: Process) -> None
     assert "Traceback" not in process("split", "feats.parquet", "--h", "2").err
 
 
+# A shell's background jobs ignore interrupts, and so would all that they start.
+HEEDING = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.fixture
-def long_run(folder: Path, command: Command) -> Callable[..., subprocess.Popen[str]]:
+def long_run(folder: Path, command: Command) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a run that would last a while, over an earlier result, and wait until it is at work."""
     rng = np.random.default_rng(0)
     columns = {f"f{column}": rng.normal(size=4000) for column in range(32)}
     pq.write_table(pa.table({**columns, "label": rng.integers(0, 3, 4000)}), folder / "long.parquet")
 
+    started: list[subprocess.Popen[str]] = []
+
     def start(*arguments: str) -> subprocess.Popen[str]:
         words = command("split", "long.parquet", "--restarts", "300", "--max-iter", "10000", *arguments)
-        running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        heeding = [sys.executable, "-c", HEEDING, *words]
+        running = subprocess.Popen(heeding, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        started.append(running)
         assert running.stderr is not None
         assert running.stderr.readline().startswith("kernel: ")
         time.sleep(0.3)
         return running
 
-    return start
+    yield start
+    for running in started:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
 
 
 @pytest.mark.parametrize(
