@@ -111,8 +111,8 @@ class Workload:
         `converted_rows` are those whose features are held in float64 at the same time.
         """
         columns = max(self.restarts, 48)
-        image = self.n * min(self.n, 512) * self.kernel_itemsize
-        search = image + self.n * columns * 32 + 2 * min(self.n, 3000) ** 2 * 8
+        image = min(self.n, 8192) * min(self.n, 512) * self.kernel_itemsize
+        search = image + self.n * columns * 32 + 2 * min(self.n, 2000) ** 2 * 8
         working = self.features + kernel_bytes + search + self.converted(converted_rows)
         return max(int(READING_FACTOR * self.features), working) + self.threads * (64 << 20)
 
@@ -126,7 +126,7 @@ class Workload:
         Up to a width of 2000 the bound diagonalises the features' products among themselves.
         """
         return self.peak(
-            5 * min(self.d, 2000) ** 2 * 8, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000))
+            5 * min(self.d, 2000) ** 2 * 8, max(self.threads * min(self.n, 2048), 2 * min(self.n, 2000))
         )
 
     def nystrom(self, q: int) -> int:
