@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Members, Problem
 
-MAX_CANDIDATES = 3000
+MAX_CANDIDATES = 2000
 MAX_SWEEPS = 1000
 RELATIVE_GAIN = 1e-12
 """Gains below this share of the total scatter are rounding, not progress."""

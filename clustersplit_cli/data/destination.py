@@ -120,7 +120,7 @@ def refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
         try:
             return _refuse_occupied(path, destination, force=force)
         except (OutputError, FileNotFoundError):
-            if _identity(destination) == seen:
+            if seen is not None and _identity(destination) == seen:
                 raise
             # Another run replaced it while we looked, so we saw parts of two things: look again.
 

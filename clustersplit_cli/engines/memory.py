@@ -111,14 +111,18 @@ class Workload:
         `converted_rows` are those whose features are held in float64 at the same time.
         """
         columns = max(self.restarts, 48)
-        image = self.n * min(self.n, 512) * self.kernel_itemsize
-        search = image + self.n * columns * 32 + 2 * min(self.n, 3000) ** 2 * 8
+        image = min(self.n, 8192) * min(self.n, 512) * self.kernel_itemsize
+        search = image + self.n * columns * 32 + 2 * min(self.n, 2000) ** 2 * 8
         working = self.features + kernel_bytes + search + self.converted(converted_rows)
-        return max(int(READING_FACTOR * self.features), working) + self.threads * (64 << 20)
+        return max(int(READING_FACTOR * self.features), working) + self.threads * (48 << 20)
 
     def dense(self) -> int:
-        """Peak bytes with the whole kernel matrix: every thread makes a tile from two blocks of rows."""
-        return self.peak(self.n**2 * self.kernel_itemsize, 2 * self.threads * min(self.n, 512))
+        """Peak bytes with the whole kernel matrix: every thread makes a tile from two blocks of rows.
+
+        Where the rows are smaller than the kernel, they are all mapped beforehand.
+        """
+        mapped = self.n * self.d * self.kernel_itemsize if self.d <= self.n else 0
+        return self.peak(self.n**2 * self.kernel_itemsize + mapped, 2 * self.threads * min(self.n, 512))
 
     def linear(self) -> int:
         """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish.
@@ -126,7 +130,7 @@ class Workload:
         Up to a width of 2000 the bound diagonalises the features' products among themselves.
         """
         return self.peak(
-            5 * min(self.d, 2000) ** 2 * 8, max(self.threads * min(self.n, 2048), 2 * min(self.n, 3000))
+            5 * min(self.d, 2000) ** 2 * 8, max(self.threads * min(self.n, 2048), 2 * min(self.n, 2000))
         )
 
     def nystrom(self, q: int) -> int:
