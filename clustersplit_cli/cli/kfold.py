@@ -6,7 +6,7 @@ import typer
 
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.parting import run_folds
-from clustersplit_cli.cli.replay import with_earlier_options
+from clustersplit_cli.cli.replay import OF_FOLDS, with_earlier_options
 
 
 def kfold(
@@ -52,4 +52,4 @@ def kfold(
     unlike what was trained on. Writes the fold of every row, fold_0/train and fold_0/val and so on, and
     report.json.
     """
-    run_folds(features, with_earlier_options(context, config))
+    run_folds(features, with_earlier_options(context, config, OF_FOLDS))

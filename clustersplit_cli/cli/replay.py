@@ -26,13 +26,16 @@ _TEXTS = (
 )
 _PATHS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _LISTS = ("columns", "stratify", "exclude", "format")
-_INTEGERS = ("degree", "restarts", "max_iter", "seed", "label_bins", "k")
+_INTEGERS = ("degree", "restarts", "max_iter", "seed", "label_bins")
 _NUMBERS = ("holdout", "gamma", "nystrom")
 _REPEATABLE_NUMBERS = ("tolerance",)
 _FLAGS = ("drop_invalid",)
 _NULLABLE = ("label", "domain", "id", "gamma", "degree", "label_bins", "keep_together", "parts", *_PATHS)
 REPLAYED = (*_TEXTS, *_PATHS, *_LISTS, *_INTEGERS, *_NUMBERS, *_REPEATABLE_NUMBERS, *_FLAGS)
 """What says how to split; memory and threads belong to the machine, and where to write to the run."""
+
+OF_FOLDS = (*REPLAYED, "k")
+"""The same for folds."""
 
 # An option given on the command line also overrules what is only another way to say the same.
 _RIVALS = {
@@ -99,7 +102,7 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
         _TEXTS: isinstance(value, str),
         _PATHS: isinstance(value, str),
         _LISTS: is_list,
-        _INTEGERS: is_number and isinstance(value, int),
+        (*_INTEGERS, "k"): is_number and isinstance(value, int),
         _NUMBERS: is_number or isinstance(value, str),
         _FLAGS: isinstance(value, bool),
         _REPEATABLE_NUMBERS: is_number or isinstance(value, str) or is_list,
@@ -110,7 +113,7 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
             f"--config {config}: {value!r} is no value for {name}",
             hint=f"give --{name.replace('_', '-')} on the command line, or an unchanged report.json",
         )
-    if value is None or name in _LISTS + _FLAGS + _INTEGERS:
+    if value is None or name in (*_LISTS, *_FLAGS, *_INTEGERS, "k"):
         return value
     if name in _REPEATABLE_NUMBERS:
         return value if is_list else [str(value)]

@@ -36,7 +36,7 @@ def locate_inputs(
     for name in _COMPANIONS:
         stated: Path | None = getattr(request, name)
         option = f"--{name.replace('_', '-')}"
-        found[name] = moved[name] or (None if stated is None else _present(directory, stated, option))
+        found[name] = moved.get(name) or (None if stated is None else _present(directory, stated, option))
     return replace(request, **found)  # type: ignore[arg-type]
 
 

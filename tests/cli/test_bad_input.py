@@ -100,7 +100,7 @@ CASES = [
     ("good.parquet --exclude label=0 --exclude label=1", 2, ["only 0 of 20 rows"], "two rows"),
     ("good.parquet --stratify label,label", 2, ["--stratify 'label,label'"], "--stratify label,domain"),
     ("good.parquet --stratify label --stratify label", 2, ["label was given twice"], "once"),
-    ("good.parquet --keep-together patient", 2, ["no column 'patient'"], "columns"),
+    ("good.parquet --keep-together patient", 2, ["no column 'patient'"], "'f0'"),
     ("good.parquet --tolerance label=0=x", 2, ["--tolerance 'x' is not a number"], "--tolerance 0.2"),
     ("good.parquet --tolerance label=9=0.1", 2, ["label=9", "no such cell"], "label=0"),
     ("good.parquet --parts train=0.7,val=0.2", 2, ["add up to 0.9"], "--parts"),
