@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.tolerances import smallest_tolerance
+from clustersplit_cli.core.constraints import bounds
+from clustersplit_cli.core.tolerances import GRID, smallest_tolerance
 
 MOST_CELLS = 12
 """Cells of units among which a conflict is looked for; beyond that, naming them would help nobody."""
@@ -125,11 +126,23 @@ def find_tolerance(
     if values is None:
         return None
     counts = demand.taken + (demand.matrix @ np.round(values[:n_classes]).astype(np.int64))
-    needed = [
-        smallest_tolerance(sizes[cell], holdout, int(counts[cell]))
-        for cell in np.flatnonzero(is_open).tolist()
-    ]
-    return FoundTolerance(max(needed, default=Fraction(0)), proven)
+    open_cells = np.flatnonzero(is_open).tolist()
+
+    def needed(counts: Counts) -> Fraction:
+        each = (smallest_tolerance(sizes[cell], holdout, int(counts[cell])) for cell in open_cells)
+        return max(each, default=Fraction(0))
+
+    value = needed(counts)
+    # Counts that differ by less than the solver's tolerances: ask for the next smaller value outright.
+    while value > 0:
+        lower, upper = demand.lower.copy(), demand.upper.copy()
+        for cell in open_cells:
+            lower[cell], upper[cell] = bounds(sizes[cell], holdout, value - Fraction(1, GRID))
+        found = find_counts(demand.within(lower, upper), seconds=SECONDS / 6)
+        if found is None:
+            break
+        value = needed(demand.taken + demand.matrix @ found)
+    return FoundTolerance(value, proven)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def explain(
         for family, part in enumerate(families)
         for cell in range(len(part.sizes))
     ]
-    totals = _differing_totals(conflict, demand, cells, families)
+    totals = _differing_totals(demand, families)
     message = totals or _in_words(conflict, demand, cells, with_units)
     cures = [_uniform_cure(demand, cells, holdout), _exceptions(conflict, demand, cells, holdout)]
     if totals and rounding == "nearest":
@@ -48,22 +48,19 @@ def explain(
     return InfeasibleError(message, hint=", or ".join(cure for cure in cures if cure))
 
 
-def _differing_totals(
-    conflict: Conflict, demand: Demand, cells: Sequence[_Cell], families: Sequence[Cells]
-) -> str | None:
-    """Say so if all cells of one family ask for more than all cells of another allow."""
-    sides = (conflict.at_least, conflict.at_most)
-    owners = [{cells[cell].family for cell in side} for side in sides]
-    if any(len(owner) != 1 for owner in owners) or owners[0] == owners[1]:
+def _differing_totals(demand: Demand, families: Sequence[Cells]) -> str | None:
+    """Say so if one family asks for more rows than another allows."""
+    ends = np.cumsum([len(cells.sizes) for cells in families])[:-1]
+    least = [int(part.sum()) for part in np.split(demand.lower, ends)]
+    most = [int(part.sum()) for part in np.split(demand.upper, ends)]
+    first, second = int(np.argmax(least)), int(np.argmin(most))
+    if least[first] <= most[second]:
         return None
-    first, second = (next(iter(owner)) for owner in owners)
-    if [len(side) for side in sides] != [len(families[first].sizes), len(families[second].sizes)]:
-        return None
-    if min(len(side) for side in sides) == 1:
-        return None
-    low, high = int(demand.lower[list(sides[0])].sum()), int(demand.upper[list(sides[1])].sum())
-    words = [",".join(families[family].names[0]) for family in (first, second)]
-    return f"the quotas of {words[0]} add up to {low} validation rows, but those of {words[1]} to {high}"
+    words = [",".join(families[family].names[0]) or "all rows" for family in (first, second)]
+    return (
+        f"the quotas of {words[0]} add up to {least[first]} validation rows, "
+        f"but those of {words[1]} to {most[second]}"
+    )
 
 
 def _in_words(conflict: Conflict, demand: Demand, cells: Sequence[_Cell], with_units: bool) -> str:
