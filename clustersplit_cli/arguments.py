@@ -68,7 +68,7 @@ def options_from(arguments: Mapping[str, Any], random_state: Any) -> CheckedOpti
             given[name] = _integer(name, value)
         else:
             # The text of a number is what the command line would get: 0.29 stays 29/100.
-            given[name] = value if isinstance(value, str) else str(value)
+            given[name] = value if isinstance(value, (str, list, tuple)) else str(value)
     return check_options(SplitOptions(**given))
 
 

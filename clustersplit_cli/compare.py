@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.baseline import ground
-from clustersplit_cli.core.constraints import Cells, Constraints, make_constraints
+from clustersplit_cli.core.constraints import Cells
 from clustersplit_cli.core.evaluation import (
     Outside,
     mean_kernel,
@@ -21,6 +21,7 @@ from clustersplit_cli.core.evaluation import (
 )
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.problem import Members, Problem, evaluate
+from clustersplit_cli.core.requirements import Requirements, make_requirements
 from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED
 from clustersplit_cli.core.strategies.domains import leave_one_out
 from clustersplit_cli.core.strategies.equal_clusters import equal_clusters
@@ -267,19 +268,22 @@ def _classes(
         began = time.perf_counter()
         streams = Streams.from_seed(setting.options.seed)
         labels = equal_clusters(factors, count, setting.workers, streams.samples)
-        problem = replace(setting.problem, constraints=_class_constraints(labels, setting))
-        members = find_split(replace(setting, problem=problem, streams=streams)).members
+        asked = _class_requirements(labels, setting)
+        problem = replace(setting.problem, constraints=asked.working)
+        members = find_split(replace(setting, problem=problem, requirements=asked, streams=streams)).members
         squared = evaluate(problem, members).mmd_squared
         mmd = float(max(squared, 0.0) ** 0.5)
         train, val, valid = judge.validity(members, mmd, problem)
         yield ClassCount(count, int(members.sum()), mmd, train, val, valid, time.perf_counter() - began)
 
 
-def _class_constraints(labels: NDArray[np.int64], setting: Setting) -> Constraints:
+def _class_requirements(labels: NDArray[np.int64], setting: Setting) -> Requirements:
     sizes = np.bincount(labels).astype(np.int64)
     cells = Cells(labels, tuple({"class": number} for number in range(len(sizes))), sizes)
     options = setting.options
-    return make_constraints(cells, options.holdout, options.tolerance, options.rounding)
+    return make_requirements(
+        [cells], options.holdout, replace(options.tolerance, exceptions=()), options.rounding
+    )
 
 
 def _check_classes(classes: Sequence[int], n: int) -> None:

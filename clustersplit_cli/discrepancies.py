@@ -16,6 +16,7 @@ from clustersplit_cli.core.geometry import choose_landmarks
 from clustersplit_cli.core.kernel_sums import Factors, geometry_sums, nystrom_factors
 from clustersplit_cli.core.kernels import Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.problem import evaluate
+from clustersplit_cli.core.tolerances import Tolerance
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.measuring import MeasuringPlan, Task, plan_measuring
@@ -168,7 +169,7 @@ def _as_reported(
         rows,
         n_rows=len(rows),
     )
-    neutral = replace(options, holdout=Fraction(1, 2), tolerance=Fraction(0), rounding="nearest")
+    neutral = replace(options, holdout=Fraction(1, 2), tolerance=Tolerance(Fraction(0)), rounding="nearest")
     members = np.zeros(len(rows), np.bool_)
     members[comparison.parts[1].rows] = True
     with prepared_setting(dataset, neutral, Stopwatch(), progress) as setting:

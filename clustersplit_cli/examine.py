@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, moments
 from clustersplit_cli.core.image import IMAGE_RANK, SAMPLE_ROWS
 from clustersplit_cli.core.kernels import (
@@ -28,6 +28,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline import CBC_CERTIFICATE_ROWS, Streams, plan
 from clustersplit_cli.reports import inspection
 from clustersplit_cli.reports.summary import Notice, Plan
+from clustersplit_cli.requiring import requirements_of
 
 NEAR = 0.01
 """Kernel values within this distance of 0 or 1 say that two rows are strangers, or twins."""
@@ -47,9 +48,6 @@ def examine(
     columns: tuple[inspection.InspectedColumn, ...],
 ) -> inspection.Inspection:
     """Look at everything that decides how a split will go, without making one."""
-    n = dataset.features.shape[0]
-    cells = joint_cells({word: (c.codes, c.values) for word, c in dataset.categories.items()}, n)
-    limits = make_constraints(cells, options.holdout, options.tolerance, options.rounding)
     notes = [Notice(*note) for note in dataset.notes]
     memory: MemoryPlan | None = None
     try:
@@ -58,6 +56,7 @@ def examine(
         cure = f"; {error.hint}" if error.hint else ""
         notes.append(Notice("plan_does_not_fit", f"{error.message}{cure}"))
     with pool(options.threads) as workers:
+        asked = requirements_of(dataset, options, workers)
         features = standardize(Features(dataset.features), options.standardize, workers)
         spread = _spread(dataset, features, workers)
 
@@ -72,8 +71,10 @@ def examine(
         extremes = off_diagonal_spread(chosen, Streams.from_seed(options.seed).samples) if is_rbf else None
         notes += [Notice(*note) for note in about_kernel(chosen, extremes, options.standardize)]
         estimate = None if memory is None else _estimate(chosen, memory, options, workers)
-    validation = int(limits.target.sum())
-    notes += [Notice(*note) for note in about_cells(limits, options, validation)]
+    validation = int(asked.families[0].target.sum())
+    for place, limits in enumerate(asked.families):
+        total = validation if place == 0 else None
+        notes += [Notice(*note) for note in about_cells(limits, options, asked.rounding, total)]
     return inspection.Inspection(
         path=path,
         n_rows=dataset.n_rows,
@@ -85,7 +86,7 @@ def examine(
         spread=spread,
         holdout=float(options.holdout),
         validation=validation,
-        cells=tuple(_cells(limits)),
+        cells=tuple(cell for limits in asked.families for cell in _cells(limits)),
         widths=widths,
         plan=None
         if memory is None

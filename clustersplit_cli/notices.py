@@ -58,14 +58,23 @@ def about_kernel(
 
 
 def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
-    return about_cells(found.constraints, found.options, found.measured.n_val)
+    for place, limits in enumerate(found.requirements.families):
+        n_val = found.measured.n_val if place == 0 else None
+        yield from about_cells(limits, found.options, found.requirements.rounding, n_val)
 
 
-def about_cells(limits: Constraints, options: CheckedOptions, n_val: int) -> Iterator[tuple[str, str]]:
-    """Warn of cells that keep no share, and of a total far from what was asked for."""
+def about_cells(
+    limits: Constraints, options: CheckedOptions, rounding: str, n_val: int | None
+) -> Iterator[tuple[str, str]]:
+    """Warn of cells that keep no share, and of a total far from what was asked for.
+
+    Parameters
+    ----------
+    n_val : validation rows; None to say nothing about the total.
+    """
     sizes = limits.cells.sizes
     holdout = float(options.holdout)
-    balancing = "" if options.rounding == "balanced" else "--rounding balanced"
+    balancing = "" if rounding == "balanced" else "--rounding balanced"
     fewer = f"try {balancing}{', or ' if balancing else ''}fewer columns in --stratify"
     none, every = np.flatnonzero(limits.upper == 0), np.flatnonzero(limits.lower == sizes)
     if len(none):
@@ -80,7 +89,7 @@ def about_cells(limits: Constraints, options: CheckedOptions, n_val: int) -> Ite
             f"{_cells(len(every), len(sizes))} wholly in validation at h={holdout:g} "
             f"({_named(limits, every)}); {fewer}",
         )
-    actual = n_val / limits.n
+    actual = holdout if n_val is None else n_val / limits.n
     if abs(actual - holdout) > 0.1 * holdout:
         yield (
             "holdout_missed",
@@ -104,7 +113,7 @@ def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
         )
     threshold = found.random.mean + 3 * found.random.sd
     # Where all splits are alike the two are equal but for rounding, that of float32 in the baseline.
-    rounding = ROUNDING * threshold**2 + 1e-12 * found.measured.ssq_total / found.constraints.n
+    rounding = ROUNDING * threshold**2 + 1e-12 * found.measured.ssq_total / found.requirements.n
     if found.measured.mmd_squared <= threshold**2 + rounding:
         yield (
             "not_above_random",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from clustersplit_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from clustersplit_cli.core.tolerances import Tolerance
 
 CERTIFY = ("auto", "always", "never")
 SOLVERS = ("auto", "cbc")
@@ -15,7 +20,7 @@ SOLVERS = ("auto", "cbc")
 class SplitOptions:
     """How to split. Numbers that must be exact are kept as the text they were given in.
 
-    `gamma` and `degree` are None where the user did not say.
+    `gamma`, `degree`, `tolerance` and `rounding` are None where the user did not say.
     """
 
     holdout: str = "0.2"
@@ -23,8 +28,8 @@ class SplitOptions:
     gamma: str | None = None
     degree: int | None = None
     standardize: str = "none"
-    tolerance: str = "0"
-    rounding: str = "nearest"
+    tolerance: str | Sequence[str] | None = None
+    rounding: str | None = None
     nystrom: str = "auto"
     restarts: int = 10
     effort: str = "normal"
@@ -46,8 +51,8 @@ class CheckedOptions:
     gamma: str | float
     degree: int
     standardize: str
-    tolerance: Fraction
-    rounding: str
+    tolerance: Tolerance
+    rounding: str | None
     nystrom: str | int
     restarts: int
     effort: str
@@ -73,15 +78,17 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     UsageError
         Naming the option, its value and a value that would do.
     """
-    from clustersplit_cli.core.constraints import ROUNDINGS, parse_holdout, parse_tolerance
+    from clustersplit_cli.core.constraints import ROUNDINGS, parse_holdout
     from clustersplit_cli.core.kernels import KERNELS, STANDARDIZATIONS, parse_gamma
     from clustersplit_cli.core.search import EFFORTS
+    from clustersplit_cli.core.tolerances import parse_tolerances
     from clustersplit_cli.core.workers import available_cores
     from clustersplit_cli.engines.memory import memory_budget
 
     _one_of("--kernel", options.kernel, KERNELS)
     _one_of("--standardize", options.standardize, STANDARDIZATIONS)
-    _one_of("--rounding", options.rounding, ROUNDINGS)
+    if options.rounding is not None:
+        _one_of("--rounding", options.rounding, ROUNDINGS)
     _one_of("--solver", options.solver, SOLVERS)
     _one_of("--certify", options.certify, CERTIFY)
     _one_of("--bound", options.bound, CERTIFY)
@@ -102,13 +109,14 @@ def check_options(options: SplitOptions) -> CheckedOptions:
                 f"--degree has no meaning for the {options.kernel} kernel", hint="use --kernel polynomial"
             )
         _at_least("--degree", options.degree, 1)
+    tolerances = [options.tolerance] if isinstance(options.tolerance, str) else options.tolerance or ()
     return CheckedOptions(
         holdout=parse_holdout(options.holdout),
         kernel=options.kernel,
         gamma=parse_gamma(options.gamma or "scale"),
         degree=options.degree or 3,
         standardize=options.standardize,
-        tolerance=parse_tolerance(options.tolerance),
+        tolerance=parse_tolerances(tolerances),
         rounding=options.rounding,
         nystrom=_parse_nystrom(options.nystrom, options.kernel),
         restarts=options.restarts,

@@ -8,10 +8,10 @@ from typing import Any
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
-from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd import SubsampleEstimate
 from clustersplit_cli.core.problem import Evaluation
+from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import Solution
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.memory import MemoryPlan
@@ -38,7 +38,7 @@ class Outcome:
     memory: MemoryPlan
     prepared: Prepared
     spread: KernelSpread | None
-    constraints: Constraints
+    requirements: Requirements
     solution: Solution
     measured: Evaluation
     certificate: FixedPoint | None

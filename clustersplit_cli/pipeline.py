@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,37 +16,54 @@ from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
 from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.cbc import CBCAssigner
-from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
-from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
-from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.geometry import (
-    Geometry,
-    choose_landmarks,
-    dense_geometry,
-    linear_geometry,
-    nystrom_geometry,
+from clustersplit_cli.core.certificate import (
+    FixedPoint,
+    certify_by_cbc,
+    certify_by_threshold,
+    certify_program,
 )
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.coupled import Coupling, coupled_search
+from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.image import Image, make_image
-from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread
+from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import EFFORTS, Solution, search
-from clustersplit_cli.core.sparse import SparseFeatures, sparse_geometry
 from clustersplit_cli.core.workers import Workers, pool
-from clustersplit_cli.data.dataset import Dataset, Extent
-from clustersplit_cli.engines.memory import MemoryPlan, Workload, plan_memory
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.engines.memory import MemoryPlan
+from clustersplit_cli.holding import RANDOM_SPLITS, Held, Streams, build_geometry, hold_kernel, plan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.portray import portray
-from clustersplit_cli.preparation import prepare_features
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import Report
+from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
 
+__all__ = [
+    "CBC_CERTIFICATE_ROWS",
+    "RANDOM_SPLITS",
+    "Held",
+    "Setting",
+    "Split",
+    "Streams",
+    "build_geometry",
+    "find_split",
+    "hold_kernel",
+    "plan",
+    "prepared_setting",
+    "report_on",
+    "split",
+]
+
 CBC_CERTIFICATE_ROWS = 50_000
-RANDOM_SPLITS = 20
+RANDOM_UNIT_SPLITS = 10
+"""Random splits that keep units whole take a program each."""
 COSTLY_BOUND = 4e11
 """Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
 SUBSAMPLE_ROWS = 2000
@@ -63,33 +80,6 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Streams:
-    """Independent random streams, one per purpose, so that a change in one never shifts another."""
-
-    landmarks: np.random.Generator
-    samples: np.random.Generator
-    baseline: tuple[np.random.Generator, ...]
-    image: np.random.Generator
-    search: np.random.Generator
-
-    @classmethod
-    def from_seed(cls, seed: int) -> Streams:
-        """Spawn all streams from one seed."""
-        landmarks, samples, baseline, image, search = np.random.default_rng(seed).spawn(5)
-        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), image, search)
-
-
-def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
-    """Decide how to hold the kernel before anything is read; None if only reading can tell the size."""
-    if extent.n_rows is None or extent.n_features is None or extent.itemsize is None:
-        return None
-    work = Workload(
-        extent.n_rows, extent.n_features, extent.itemsize, options.restarts, options.threads, extent.stored
-    )
-    return plan_memory(work, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
-
-
-@dataclass(frozen=True)
 class Setting:
     """What is known before a split is chosen: the problem, and all that went into it."""
 
@@ -99,8 +89,14 @@ class Setting:
     prepared: Prepared
     spread: KernelSpread | None
     problem: Problem
+    requirements: Requirements
     streams: Streams
     workers: Workers
+
+    @cached_property
+    def coupling(self) -> Coupling:
+        """The problem of rows or units whose cells hang together."""
+        return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
 
     @cached_property
     def image(self) -> Image:
@@ -141,28 +137,21 @@ def prepared_setting(
 ) -> Iterator[Setting]:
     """State the problem and hold its kernel, within a pool of workers that ends with the block."""
     streams = Streams.from_seed(options.seed)
-    n = dataset.features.shape[0]
-    constraints = make_constraints(
-        joint_cells({word: (c.codes, c.values) for word, c in dataset.categories.items()}, n),
-        options.holdout,
-        options.tolerance,
-        options.rounding,
-    )
-    memory = plan(dataset.extent, options)
-    assert memory is not None
     with pool(options.threads) as workers:
-        with watch.step("prepare"):
-            prepared = prepare_features(dataset.features, options, workers, streams.samples)
-            spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
-        with watch.step("kernel"):
-            geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
-        problem = Problem(geometry, constraints)
-        yield Setting(dataset, options, memory, prepared, spread, problem, streams, workers)
+        with watch.step("constraints"):
+            requirements = requirements_of(dataset, options, workers)
+        held = hold_kernel(dataset, options, streams, workers, watch, progress)
+        limits = requirements.families[0] if requirements.units is not None else requirements.working
+        problem = Problem(held.geometry, limits)
+        memory, prepared, spread = held.memory, held.prepared, held.spread
+        yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
 
 
 def find_split(setting: Setting, progress: Progress = silent, count: int = 1) -> Solution:
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
+    if not setting.requirements.separates:
+        return _find_coupled(setting, progress)
     return search(
         setting.problem,
         setting.image,
@@ -177,6 +166,31 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
             found, setting.dataset.features, constraints.cells.codes, workers
         ),
         count=count,
+        progress=progress,
+    )
+
+
+def _find_coupled(setting: Setting, progress: Progress) -> Solution:
+    """Search where a program makes every assignment step."""
+    options, coupling = setting.options, setting.coupling
+    over_rows = setting.requirements.units is None
+    image = setting.image if over_rows else make_image(coupling.problem.geometry, setting.streams.image)
+
+    def canonical(found: Members) -> Members:
+        if not over_rows:
+            return found
+        codes = setting.problem.constraints.cells.codes
+        return lowest_rows_first(found, setting.dataset.features, codes, setting.workers)
+
+    return coupled_search(
+        coupling,
+        image,
+        restarts=options.restarts,
+        max_iter=options.max_iter,
+        effort=EFFORTS[options.effort],
+        nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
+        rng=setting.streams.search,
+        canonical=canonical,
         progress=progress,
     )
 
@@ -197,7 +211,9 @@ def report_on(
 
     def certified() -> FixedPoint | None:
         with stopwatch.step("certificate"):
-            return certify(measured, members, problem.constraints, options.certify)
+            if setting.requirements.separates:
+                return certify(measured, members, problem.constraints, options.certify)
+            return certify_coupled(measured, members, setting.requirements, options.certify)
 
     # CBC is a process of its own: the bound and the baseline need not wait for it.
     with ThreadPoolExecutor(1) as aside:
@@ -205,7 +221,7 @@ def report_on(
         with stopwatch.step("bound"):
             bound = upper_bound(setting)
         with stopwatch.step("baseline"):
-            random = random_mmd(problem, setting.streams.baseline)
+            random = random_mmd(problem, setting.streams.baseline, _drawn(setting))
         certificate = pending.result()
     estimate = None
     if setting.memory.geometry == "nystrom":
@@ -224,7 +240,7 @@ def report_on(
         setting.memory,
         setting.prepared,
         setting.spread,
-        problem.constraints,
+        setting.requirements,
         solution,
         measured,
         certificate,
@@ -235,6 +251,13 @@ def report_on(
     )
 
 
+def _drawn(setting: Setting) -> Members | None:
+    """Random splits that keep units whole; None where rows can be drawn one by one."""
+    if setting.requirements.units is None:
+        return None
+    return setting.coupling.random_splits(setting.streams.baseline[:RANDOM_UNIT_SPLITS])
+
+
 def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = None) -> Portrait:
     """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
     return portray(
@@ -242,7 +265,7 @@ def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = N
         setting.problem,
         setting.image.factors(np.arange(setting.problem.n)),
         members,
-        random or random_mmd(setting.problem, setting.streams.baseline),
+        random or random_mmd(setting.problem, setting.streams.baseline, _drawn(setting)),
         setting.workers,
         np.random.default_rng(setting.options.seed),
     )
@@ -250,33 +273,18 @@ def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = N
 
 def upper_bound(setting: Setting) -> float | None:
     """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
-    if setting.options.bound == "never" or not setting.problem.constraints.is_exact:
+    if setting.options.bound == "never" or not all(f.is_exact for f in setting.requirements.families):
         return None
     if setting.options.bound == "auto" and setting.memory.geometry != "dense":
         factors = setting.memory.landmarks or setting.dataset.features.shape[1]
         # Their eigenvalues cost as much as fifty products.
         if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
             return None
-    return mmd_upper_bound(setting.problem, setting.image)
-
-
-def build_geometry(
-    prepared: Prepared,
-    memory: MemoryPlan,
-    rng: np.random.Generator,
-    workers: Workers,
-    progress: Progress,
-) -> Geometry:
-    """Hold the kernel the way the plan says."""
-    if isinstance(prepared.features, SparseFeatures):
-        return sparse_geometry(prepared.features, workers)
-    if memory.geometry == "linear":
-        return linear_geometry(prepared.features, prepared.kernel, workers)
-    if memory.geometry == "dense":
-        return dense_geometry(prepared.features, prepared.kernel, workers, progress)
-    assert memory.landmarks is not None
-    landmarks = choose_landmarks(prepared.features.shape[0], memory.landmarks, rng)
-    return nystrom_geometry(prepared.features, prepared.kernel, landmarks, workers, progress)
+    if setting.requirements.separates:
+        return mmd_upper_bound(setting.problem, setting.image)
+    # Splits that meet several families meet each of them: the smallest of their bounds holds.
+    problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
+    return min(mmd_upper_bound(problem, setting.image) for problem in problems)
 
 
 def certify(measured: Evaluation, members: Members, constraints: Constraints, how: str) -> FixedPoint | None:
@@ -286,6 +294,16 @@ def certify(measured: Evaluation, members: Members, constraints: Constraints, ho
     if how == "always" or constraints.n <= CBC_CERTIFICATE_ROWS:
         return certify_by_cbc(measured, members, constraints)
     return certify_by_threshold(measured, members, constraints)
+
+
+def certify_coupled(
+    measured: Evaluation, members: Members, requirements: Requirements, how: str
+) -> FixedPoint | None:
+    """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
+    if how == "never":
+        return None
+    by_cbc = how == "always" or requirements.n_atoms <= CBC_CERTIFICATE_ROWS
+    return certify_program(measured, members, requirements, "cbc" if by_cbc else "highs")
 
 
 def _assigner(options: CheckedOptions, workers: Workers, constraints: Constraints) -> Assigner:

@@ -11,6 +11,7 @@ from clustersplit_cli import __version__
 from clustersplit_cli.core.cbc import cbc_version
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.requirements import TRAIN, VAL, Requirements
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.notices import notices
 from clustersplit_cli.outcome import Outcome
@@ -25,7 +26,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
     return summary.Report(
         schema_version=summary.SCHEMA_VERSION,
         tool=tool_versions(),
-        input=_input(outcome.dataset),
+        input=summarize_input(outcome.dataset),
         config={**outcome.config, **_resolved_options(outcome)},
         seed=outcome.options.seed,
         sizes=summary.Sizes(measured.n_train, measured.n_val),
@@ -49,7 +50,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
             summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged)
             for run in outcome.solution.runs
         ),
-        constraints=_constraints(outcome.constraints, outcome.solution.members),
+        constraints=_constraints(outcome),
         certificate=None if certificate is None else summary.Certificate(**vars(certificate)),
         bound=_bound(outcome),
         baselines=summary.Baselines(summary.RandomBaseline(random.n, random.mean, random.sd)),
@@ -77,14 +78,14 @@ def _resolved_options(outcome: Outcome) -> dict[str, Any]:
         "gamma": prepared.kernel.gamma,
         "degree": prepared.kernel.degree,
         "standardize": options.standardize,
-        "tolerance": float(options.tolerance),
-        "rounding": options.rounding,
+        "tolerance": _tolerance(outcome),
+        "rounding": outcome.requirements.rounding,
         "nystrom": memory.landmarks if memory.landmarks is not None else "off",
         "restarts": options.restarts,
         "effort": options.effort,
         "max_iter": options.max_iter,
         "seed": options.seed,
-        "solver": "cbc" if options.solver == "cbc" else "selection",
+        "solver": _solver(outcome),
         "certify": options.certify,
         "bound": options.bound,
         "memory": options.budget,
@@ -93,7 +94,22 @@ def _resolved_options(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _input(dataset: Dataset) -> summary.InputSummary:
+def _tolerance(outcome: Outcome) -> float | list[str]:
+    """As a number if it is one, else in the words of the command line."""
+    tolerance = outcome.options.tolerance
+    if tolerance.general is None or tolerance.exceptions:
+        return list(tolerance.texts)
+    return float(tolerance.general)
+
+
+def _solver(outcome: Outcome) -> str:
+    if outcome.options.solver == "cbc":
+        return "cbc"
+    return "selection" if outcome.requirements.separates else "highs"
+
+
+def summarize_input(dataset: Dataset) -> summary.InputSummary:
+    """What was read."""
     return summary.InputSummary(
         files=tuple(summary.FileSummary(f.path, f.role, f.bytes, f.sha256) for f in dataset.files),
         n_rows=dataset.n_rows,
@@ -132,22 +148,72 @@ def _search(outcome: Outcome) -> summary.Search:
     for earlier, later in pairwise(trace):
         gained[later.phase] = gained.get(later.phase, 0.0) + earlier.psi - later.psi
     winner = outcome.solution.runs[outcome.solution.winner].start
-    return summary.Search(outcome.options.effort, winner, gained)
+    account = outcome.solution.account
+    programs = None if account is None else summary.ProgramsSummary(**vars(account))
+    return summary.Search(outcome.options.effort, winner, gained, programs)
 
 
-def _constraints(constraints: Constraints, members: Members) -> summary.ConstraintsSummary:
-    """Compare every cell's count with its bounds."""
-    actual = constraints.counts(members)
+def _constraints(outcome: Outcome) -> summary.ConstraintsSummary:
+    """Compare every cell's count with its bounds, and say what else was asked for."""
+    asked, members = outcome.requirements, outcome.solution.members
+    names = [family_name(family) for family in asked.families]
     cells = tuple(
-        summary.CellSummary(
-            cell=dict(name),
-            size=int(constraints.cells.sizes[g]),
-            target=int(constraints.target[g]),
-            lower=int(constraints.lower[g]),
-            upper=int(constraints.upper[g]),
-            actual=int(actual[g]),
-            satisfied=bool(constraints.lower[g] <= actual[g] <= constraints.upper[g]),
-        )
-        for g, name in enumerate(constraints.cells.names)
+        cell
+        for name, family in zip(names, asked.families, strict=True)
+        for cell in _cells(name, family, members)
     )
-    return summary.ConstraintsSummary(all(cell.satisfied for cell in cells), cells)
+    units, pinned = _units(outcome), _pinned(asked, members)
+    return summary.ConstraintsSummary(
+        all_satisfied=all(cell.satisfied for cell in cells)
+        and (units is None or units.divided == 0)
+        and (pinned is None or pinned.satisfied),
+        cells=cells,
+        families=tuple(names),
+        rounding=asked.rounding,
+        integral_by="total_unimodularity" if asked.is_unimodular else "branch_and_bound",
+        tolerance=summary.ToleranceSummary(
+            float(asked.tolerance), outcome.options.tolerance.is_auto, asked.tolerance_proven
+        ),
+        units=units,
+        pinned=pinned,
+    )
+
+
+def family_name(family: Constraints) -> str:
+    """The columns of a family, as `--stratify` takes them."""
+    return ",".join(family.cells.names[0]) or "none"
+
+
+def _cells(name: str, family: Constraints, members: Members) -> list[summary.CellSummary]:
+    actual = family.counts(members)
+    return [
+        summary.CellSummary(
+            cell=dict(cell),
+            size=int(family.cells.sizes[g]),
+            target=int(family.target[g]),
+            lower=int(family.lower[g]),
+            upper=int(family.upper[g]),
+            actual=int(actual[g]),
+            satisfied=bool(family.lower[g] <= actual[g] <= family.upper[g]),
+            family=name,
+        )
+        for g, cell in enumerate(family.cells.names)
+    ]
+
+
+def _units(outcome: Outcome) -> summary.UnitsSummary | None:
+    asked = outcome.requirements
+    if asked.units is None:
+        return None
+    inside = np.bincount(asked.units[outcome.solution.members], minlength=asked.n_atoms)
+    divided = int(((inside > 0) & (inside < asked.sizes)).sum())
+    column = outcome.dataset.together or ""
+    return summary.UnitsSummary(column, asked.n_atoms, int(asked.sizes.max()), divided)
+
+
+def _pinned(asked: Requirements, members: Members) -> summary.PinnedSummary | None:
+    train, val = asked.pinned == TRAIN, asked.pinned == VAL
+    if not (train.any() or val.any()):
+        return None
+    satisfied = bool(members[val].all() and not members[train].any())
+    return summary.PinnedSummary(int(train.sum()), int(val.sum()), satisfied)

@@ -14,7 +14,7 @@ from clustersplit_cli.options import SplitOptions, check_options
 
 def test_the_defaults_are_those_of_the_command() -> None:
     checked = check_options(SplitOptions())
-    assert (checked.holdout, checked.tolerance, checked.rounding) == (Fraction(1, 5), 0, "nearest")
+    assert (checked.holdout, checked.tolerance.general, checked.rounding) == (Fraction(1, 5), 0, None)
     assert (checked.kernel, checked.gamma, checked.degree, checked.standardize) == ("rbf", "scale", 3, "none")
     assert (checked.restarts, checked.max_iter, checked.seed) == (10, 100, 0)
     assert (checked.nystrom, checked.solver, checked.certify) == ("auto", "auto", "auto")
@@ -25,7 +25,7 @@ def test_numbers_are_read_exactly() -> None:
     checked = check_options(
         SplitOptions(holdout="0.29", tolerance="0.1", gamma="0.5", nystrom="300", memory="2GB", threads=3)
     )
-    assert (checked.holdout, checked.tolerance) == (Fraction(29, 100), Fraction(1, 10))
+    assert (checked.holdout, checked.tolerance.general) == (Fraction(29, 100), Fraction(1, 10))
     assert (checked.gamma, checked.nystrom, checked.budget, checked.threads) == (0.5, 300, 2 * 10**9, 3)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import baseline, compare, inspect, mmd, report, split, verify
+from clustersplit_cli.cli import baseline, compare, inspect, kfold, mmd, report, split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
@@ -59,6 +59,11 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit split feats.parquet --h 0.2 --kernel rbf",
 )(split.split)
+app.command(
+    "kfold",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit kfold feats.parquet --k 5",
+)(kfold.kfold)
 app.command(
     "mmd",
     cls=GroupedHelp,

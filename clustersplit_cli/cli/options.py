@@ -135,33 +135,90 @@ Holdout = Annotated[
         "--h", "--holdout", rich_help_panel=CONSTRAINTS, metavar="FRACTION", help="Share of validation rows."
     ),
 ]
+Parts = Annotated[
+    str | None,
+    typer.Option(
+        "--parts",
+        rich_help_panel=CONSTRAINTS,
+        metavar="NAME=SHARE,...",
+        help="Parts to make instead of train and val, such as train=0.7,val=0.15,test=0.15.",
+    ),
+]
+Folds = Annotated[
+    int,
+    typer.Option(
+        "--k",
+        rich_help_panel=CONSTRAINTS,
+        metavar="K",
+        parser=integer("--k", 5),
+        help="Number of folds.",
+    ),
+]
 Stratify = Annotated[
     list[str] | None,
     typer.Option(
         "--stratify",
         rich_help_panel=CONSTRAINTS,
         metavar="COLUMNS",
-        help="Columns, separated by commas, whose combinations keep their share; `none`: only the total.",
+        help="Columns, separated by commas, whose combinations keep their share; `none`: only the total. "
+        "Repeated: each keeps its own totals.",
         show_default="label,domain if there is a domain, else label",
     ),
 ]
 Tolerance = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
         "--tolerance",
         rich_help_panel=CONSTRAINTS,
         metavar="FRACTION",
-        help="Let every cell's share vary by this fraction of h.",
+        help="Let every cell's share vary by this fraction of h; `auto`: the smallest that can be met; "
+        "COLUMN=VALUE=FRACTION: for those cells (repeatable).",
+        show_default="0",
     ),
 ]
 Rounding = Annotated[
-    str,
+    str | None,
     choice(
         "--rounding",
         CONSTRAINTS,
         "`nearest` rounds every cell by itself; `balanced` makes the total exactly h.",
         "nearest",
         "balanced",
+        default="nearest; balanced for several families",
+    ),
+]
+LabelBins = Annotated[
+    int | None,
+    typer.Option(
+        "--label-bins",
+        rich_help_panel=CONSTRAINTS,
+        metavar="N",
+        parser=integer("--label-bins", 5),
+        help="Cut a label of numbers into N bins of about equal size.",
+    ),
+]
+KeepTogether = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-together",
+        rich_help_panel=CONSTRAINTS,
+        metavar="COLUMN",
+        help="Rows with the same value go to the same side; `exact-duplicates`: rows with the same features.",
+    ),
+]
+ForceTrain = Annotated[
+    Path | None,
+    typer.Option(
+        "--force-train",
+        rich_help_panel=CONSTRAINTS,
+        metavar="FILE",
+        help="Rows that must go into training: positions, or with --id ids.",
+    ),
+]
+ForceVal = Annotated[
+    Path | None,
+    typer.Option(
+        "--force-val", rich_help_panel=CONSTRAINTS, metavar="FILE", help="Rows that must go into validation."
     ),
 ]
 Kernel = Annotated[

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.partitioning import Partition
     from clustersplit_cli.pipeline import Split
 
 STDOUT = "-"
@@ -35,8 +36,13 @@ class Output:
     html: bool = False
 
     @classmethod
-    def from_options(cls, source: Path, given: Mapping[str, Any]) -> Output:
-        """Read the output options and refuse combinations that would mix two things on stdout."""
+    def from_options(cls, source: Path, given: Mapping[str, Any], suffix: str = "_split") -> Output:
+        """Read the output options and refuse combinations that would mix two things on stdout.
+
+        Parameters
+        ----------
+        suffix : of the default directory, after the name of the source.
+        """
         from clustersplit_cli.data.writers import check_formats
 
         formats = tuple(dict.fromkeys(given["format"] or ("npy",)))
@@ -60,7 +66,7 @@ class Output:
             from clustersplit_cli.reports.html import check_available
 
             check_available()
-        directory = Path(given["out"] or f"{stem(source)}_split")
+        directory = Path(given["out"] or f"{stem(source)}{suffix}")
         return cls(
             directory=None if to_stdout else directory,
             formats=formats,
@@ -135,6 +141,35 @@ class Output:
             print_to_stdout(text)
         return paths + annotated
 
+    def write_parts(self, dataset: Dataset, result: Partition, *, folds: bool) -> list[Path]:
+        """Write the rows of every part; of folds, what to train on and the fold of every row besides."""
+        from clustersplit_cli.data.writers import write_run
+        from clustersplit_cli.reports.json_report import render_json
+
+        assert self.directory is not None
+        text = render_json(result.report)
+        names = part_names(dataset, result)
+        parts: dict[str, NDArray[np.int64]] = dict(result.parts)
+        if folds:
+            parts = {}
+            for name, rows in result.parts.items():
+                parts[f"{name}/train"] = dataset.rows[~_isin(dataset.rows, rows)]
+                parts[f"{name}/val"] = rows
+        with self._annotated(names):
+            paths = write_run(
+                self.directory,
+                parts=parts,
+                report=text,
+                formats=self.formats,
+                ids=dataset.ids,
+                id_name=dataset.id_name,
+                vectors={"folds": fold_numbers(dataset, result)} if folds else {},
+                force=self.force,
+            )
+        if self.json:
+            print_to_stdout(text)
+        return paths + ([] if self.annotate is None else [self.annotate])
+
     def _page(self, text: str, result: Split) -> str | None:
         """The HTML report, if it was asked for."""
         if result.portrait is None or self.directory is None:
@@ -148,12 +183,15 @@ class Output:
         return render_html(report, result.portrait, title=self.source.name, command=command)
 
     def _annotation(self, dataset: Dataset, result: Split) -> AbstractContextManager[None]:
+        return nullcontext() if self.annotate is None else self._annotated(sides(dataset, result))
+
+    def _annotated(self, names: NDArray[np.str_]) -> AbstractContextManager[None]:
         """The annotated copy of the input, if it was asked for: published with what the block writes."""
         if self.annotate is None:
             return nullcontext()
         from clustersplit_cli.data.annotate import staged_annotation
 
-        return staged_annotation(self.source, self.annotate, sides(dataset, result), force=self.force)
+        return staged_annotation(self.source, self.annotate, names, force=self.force)
 
 
 def print_to_stdout(text: str) -> None:
@@ -185,3 +223,30 @@ def sides(dataset: Dataset, result: Split) -> NDArray[np.str_]:
     names[result.train] = "train"
     names[result.val] = "val"
     return names
+
+
+def part_names(dataset: Dataset, result: Partition) -> NDArray[np.str_]:
+    """For every row of the input the part it went to."""
+    import numpy as np
+
+    width = max(len(name) for name in (*result.parts, "excluded"))
+    names = np.full(dataset.n_rows, "excluded", dtype=f"U{width}")
+    names[dataset.dropped] = "dropped"
+    for name, rows in result.parts.items():
+        names[rows] = name
+    return names
+
+
+def fold_numbers(dataset: Dataset, result: Partition) -> NDArray[np.int64]:
+    """For every row of the input its fold; -1 for rows that are excluded or dropped."""
+    import numpy as np
+
+    numbers = np.full(dataset.n_rows, -1, dtype=np.int64)
+    numbers[dataset.rows] = result.labels
+    return numbers
+
+
+def _isin(rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    import numpy as np
+
+    return np.isin(rows, others)

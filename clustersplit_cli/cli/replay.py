@@ -21,15 +21,21 @@ _TEXTS = (
     "solver",
     "certify",
     "bound",
+    "keep_together",
+    "parts",
 )
-_PATHS = ("label_file", "domain_file", "metadata")
+_PATHS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _LISTS = ("columns", "stratify", "exclude", "format")
-_INTEGERS = ("degree", "restarts", "max_iter", "seed")
-_NUMBERS = ("holdout", "tolerance", "gamma", "nystrom")
+_INTEGERS = ("degree", "restarts", "max_iter", "seed", "label_bins")
+_NUMBERS = ("holdout", "gamma", "nystrom")
+_REPEATABLE_NUMBERS = ("tolerance",)
 _FLAGS = ("drop_invalid",)
-_NULLABLE = ("label", "domain", "id", "gamma", "degree", *_PATHS)
-REPLAYED = (*_TEXTS, *_PATHS, *_LISTS, *_INTEGERS, *_NUMBERS, *_FLAGS)
+_NULLABLE = ("label", "domain", "id", "gamma", "degree", "label_bins", "keep_together", "parts", *_PATHS)
+REPLAYED = (*_TEXTS, *_PATHS, *_LISTS, *_INTEGERS, *_NUMBERS, *_REPEATABLE_NUMBERS, *_FLAGS)
 """What says how to split; memory and threads belong to the machine, and where to write to the run."""
+
+OF_FOLDS = (*REPLAYED, "k")
+"""The same for folds."""
 
 # An option given on the command line also overrules what is only another way to say the same.
 _RIVALS = {
@@ -39,7 +45,13 @@ _RIVALS = {
     "domain_file": ("domain",),
 }
 # What a default became. A column of the default name need not exist in another file.
-_RESOLVED_DEFAULTS = {("solver", "selection"): "auto", ("label", "label"): None, ("domain", "domain"): None}
+_RESOLVED_DEFAULTS = {
+    ("solver", "selection"): "auto",
+    ("solver", "highs"): "auto",
+    ("solver", "transport"): "auto",
+    ("label", "label"): None,
+    ("domain", "domain"): None,
+}
 _OF_THE_KERNEL = ("gamma", "degree", "nystrom")
 
 
@@ -90,9 +102,10 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
         _TEXTS: isinstance(value, str),
         _PATHS: isinstance(value, str),
         _LISTS: is_list,
-        _INTEGERS: is_number and isinstance(value, int),
+        (*_INTEGERS, "k"): is_number and isinstance(value, int),
         _NUMBERS: is_number or isinstance(value, str),
         _FLAGS: isinstance(value, bool),
+        _REPEATABLE_NUMBERS: is_number or isinstance(value, str) or is_list,
     }
     fitting = any(fit for names, fit in fits.items() if name in names)
     if not fitting and not (value is None and name in _NULLABLE):
@@ -100,8 +113,10 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
             f"--config {config}: {value!r} is no value for {name}",
             hint=f"give --{name.replace('_', '-')} on the command line, or an unchanged report.json",
         )
-    if value is None or name in _LISTS + _FLAGS + _INTEGERS:
+    if value is None or name in (*_LISTS, *_FLAGS, *_INTEGERS, "k"):
         return value
+    if name in _REPEATABLE_NUMBERS:
+        return value if is_list else [str(value)]
     if name in _PATHS:
         return Path(value)
     return _RESOLVED_DEFAULTS.get((name, value), str(value))

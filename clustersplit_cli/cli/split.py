@@ -11,7 +11,9 @@ import typer
 
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.output import Output
-from clustersplit_cli.cli.replay import with_earlier_options
+from clustersplit_cli.cli.parting import run_named_parts
+from clustersplit_cli.cli.replay import was_said, with_earlier_options
+from clustersplit_cli.cli.session import read_and_work, show_result
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions
 
@@ -32,9 +34,14 @@ def split(
     exclude: opt.Exclude = None,
     drop_invalid: opt.DropInvalid = False,
     holdout: opt.Holdout = "0.2",
+    parts: opt.Parts = None,
     stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = "0",
-    rounding: opt.Rounding = "nearest",
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    label_bins: opt.LabelBins = None,
+    keep_together: opt.KeepTogether = None,
+    force_train: opt.ForceTrain = None,
+    force_val: opt.ForceVal = None,
     kernel: opt.Kernel = "rbf",
     gamma: opt.Gamma = None,
     degree: opt.Degree = None,
@@ -63,63 +70,48 @@ def split(
 
     The validation rows differ from the training rows as much as possible, measured by the maximum mean
     discrepancy, while every (label, domain) cell keeps its share h. Writes train and val index
-    files and report.json.
+    files and report.json. With --parts, any number of parts of any shares.
     """
-    _run(features, with_earlier_options(context, config))
+    given = with_earlier_options(context, config)
+    if given["parts"] is None:
+        _run(features, given)
+    else:
+        run_named_parts(features, given, was_said(context, "holdout"))
 
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
     from clustersplit_cli import pipeline
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.data.dataset import Extent
-    from clustersplit_cli.data.readers import load, peek
+    from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.options import check_options
-    from clustersplit_cli.reports.summary import Plan
-    from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
-    from clustersplit_cli.stopwatch import Stopwatch
 
-    watch = Stopwatch()
     checked = check_options(SplitOptions(**{field.name: given[field.name] for field in fields(SplitOptions)}))
     request = read_request(features, given)
     output = Output.from_options(features, given)
     console = stderr_console()
-    for line in output.prepare(inputs_of(request)):
-        console.print(f"note: {line}", soft_wrap=True)
-    with progress_bar(console, quiet=given["quiet"]) as progress:
-        extent = peek(request)
-        if not request.exclude:  # only reading tells how many rows are left
-            pipeline.plan(extent, checked)  # a plan that does not fit should cost no time
-        with watch.step("read"):
-            dataset = load(request, progress)
-        output.check(dataset)
-        n, d = dataset.features.shape
-        plan = pipeline.plan(Extent(n, d, dataset.features.dtype.itemsize), checked)
-        shown = plan is None or given["quiet"]
-
-        def show(stage: str, done: int, total: int) -> None:
-            """Show the plan when the work starts: by then everything has been checked."""
-            nonlocal shown
-            if not shown:
-                console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
-                shown = True
-            progress(stage, done, total)
-
-        config = reading_config(request, dataset, output)
-        result = pipeline.split(
-            dataset, checked, config=config, stopwatch=watch, progress=show, with_portrait=output.html
-        )
-    paths = output.write(dataset, result)
-    if given["quiet"]:
-        render_warnings(result.report, console=console)
-    else:
-        render_summary(result.report, paths, console=console)
+    dataset, result = read_and_work(
+        request,
+        given,
+        checked,
+        output,
+        console,
+        lambda dataset, config, watch, progress: pipeline.split(
+            dataset,
+            checked,
+            config=config,
+            stopwatch=watch,
+            progress=progress,
+            with_portrait=output.html,
+        ),
+    )
+    show_result(result.report, output.write(dataset, result), quiet=given["quiet"], console=console)
 
 
 def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
     """Put the reading options in the readers' words."""
     from clustersplit_cli.data.dataset import ReadRequest
 
+    words, families = _families(given["stratify"])
     return ReadRequest(
         path=features,
         columns=_globs(given["columns"] or []),
@@ -128,16 +120,24 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
         label_file=given["label_file"],
         domain_file=given["domain_file"],
         metadata=given["metadata"],
-        stratify=_family(given["stratify"]),
+        stratify=words,
+        families=families,
         exclude=tuple(_column_and_value(text) for text in given["exclude"] or ()),
         id_column=given["id"],
         drop_invalid=given["drop_invalid"],
+        label_bins=given.get("label_bins"),
+        together=given.get("keep_together"),
+        force_train=given.get("force_train"),
+        force_val=given.get("force_val"),
     )
 
 
 def inputs_of(request: ReadRequest) -> list[Path]:
     """Every file or directory that will be read."""
-    companions = (request.label_file, request.domain_file, request.metadata)
+    companions = (
+        *(request.label_file, request.domain_file, request.metadata),
+        *(request.force_train, request.force_val),
+    )
     return [request.path, *(path for path in companions if path is not None)]
 
 
@@ -158,10 +158,15 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         "label_file": text(request.label_file),
         "domain_file": text(request.domain_file),
         "metadata": text(request.metadata),
-        "stratify": [",".join(dataset.categories) or "none"],
+        "stratify": [",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)],
         "exclude": [f"{column}={value}" for column, value in request.exclude],
         "id": request.id_column,
         "drop_invalid": request.drop_invalid,
+        "parts": None,
+        "label_bins": request.label_bins,
+        "keep_together": request.together,
+        "force_train": text(request.force_train),
+        "force_val": text(request.force_val),
         "format": list(output.formats),
     }
 
@@ -174,24 +179,25 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
     return globs
 
 
-def _family(texts: list[str] | None) -> tuple[str, ...] | None:
-    """Read --stratify: None for the default, () for the total size only."""
+def _families(texts: list[str] | None) -> tuple[tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
+    """Read --stratify: all columns, and those of each family unless there is but one.
+
+    All columns are None for the default, and () for the total size only.
+    """
     if not texts:
-        return None
-    if len(texts) > 1:
-        raise UsageError(
-            f"--stratify was given {len(texts)} times, but one family of cells is kept at a time",
-            hint=f"join the columns with a comma: --stratify {','.join(texts)}",
-        )
-    if texts[0] == "none":
-        return ()
-    words = tuple(word.strip() for word in texts[0].split(","))
-    if "" in words or len(set(words)) < len(words):
-        raise UsageError(
-            f"--stratify '{texts[0]}' has an empty or repeated column",
-            hint="for example --stratify label,domain",
-        )
-    return words
+        return None, ()
+    families = [() if text == "none" else tuple(word.strip() for word in text.split(",")) for text in texts]
+    for text, words in zip(texts, families, strict=True):
+        if "" in words or len(set(words)) < len(words):
+            raise UsageError(
+                f"--stratify '{text}' has an empty or repeated column",
+                hint="for example --stratify label,domain",
+            )
+    repeated = [text for text, words in zip(texts, families, strict=True) if families.count(words) > 1]
+    if repeated:
+        raise UsageError(f"--stratify {repeated[0]} was given twice", hint="name every family of cells once")
+    words = tuple(dict.fromkeys(word for family in families for word in family))
+    return words, tuple(families) if len(families) > 1 else ()
 
 
 def _column_and_value(text: str) -> tuple[str, str]:

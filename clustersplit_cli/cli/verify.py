@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clustersplit_cli.cli import options as opt
-from clustersplit_cli.errors import CheckFailedError, ClusterSplitError, InputError, UsageError
+from clustersplit_cli.errors import (
+    CheckFailedError,
+    ClusterSplitError,
+    InfeasibleError,
+    InputError,
+    UsageError,
+)
 from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
@@ -63,10 +69,10 @@ Quiet = Annotated[
 ]
 
 # A run directory has its own configuration; its files may have moved.
-_MOVABLE = ("label_file", "domain_file", "metadata")
+_MOVABLE = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _ONLY_FOR_OTHERS = (
     *("train", "val", "columns", "label", "domain", "exclude", "drop_invalid"),
-    *("holdout", "stratify", "tolerance", "rounding"),
+    *("holdout", "stratify", "tolerance", "rounding", "label_bins", "keep_together"),
 )
 _ONLY_FOR_RUNS = ("features", "rerun")
 
@@ -87,8 +93,12 @@ def verify(
     drop_invalid: opt.DropInvalid = False,
     holdout: opt.Holdout = "0.2",
     stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = "0",
-    rounding: opt.Rounding = "nearest",
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    label_bins: opt.LabelBins = None,
+    keep_together: opt.KeepTogether = None,
+    force_train: opt.ForceTrain = None,
+    force_val: opt.ForceVal = None,
     rerun: Rerun = False,
     memory: opt.Memory = None,
     threads: opt.Threads = None,
@@ -169,7 +179,13 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     from clustersplit_cli.reports.json_report import load_report
     from clustersplit_cli.reports.verification import FAILED, OK, Check
     from clustersplit_cli.verification import Claim, locate_inputs, verify_run
-    from clustersplit_cli.verification.files import read_run_indices, report_text, stated_formats
+    from clustersplit_cli.verification.files import (
+        IndexFiles,
+        read_run_indices,
+        report_text,
+        stated_formats,
+    )
+    from clustersplit_cli.verification.parts import PartedClaim, is_parted, verify_parts
 
     text = report_text(directory)
     try:
@@ -191,19 +207,31 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     located = locate_inputs(
         directory, report, stated, {name: given[name] for name in ("features", *_MOVABLE)}
     )
-    indices = read_run_indices(directory, formats)
+    parted_run = is_parted(report["config"])
+    indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
     try:
         dataset = load(located, progress)
     except InputError as error:
-        yield indices.check
+        if not parted_run:
+            yield indices.check
         yield Check("input", FAILED, error.message)
         return
     output = Output(None, tuple(formats), None, False, False, located.path)
     config = reading_config(stated, dataset, output)
-    claim = Claim(directory, report, config, indices)
+    how = {"rerun": given["rerun"], "progress": progress}
     try:
-        yield from verify_run(claim, dataset, options, rerun=given["rerun"], progress=progress)
-    except (InputError, UsageError) as error:  # the input has become one that such a run would refuse
+        if parted_run:
+            made = {name: report["config"][name] for name in ("k", "parts") if name in report["config"]}
+            parted = PartedClaim(directory, report, {**config, **made}, formats)
+            yield from verify_parts(parted, dataset, options, **how)
+        else:
+            claim = Claim(directory, report, config, indices)
+            yield from verify_run(claim, dataset, options, **how)
+    except (
+        InputError,
+        UsageError,
+        InfeasibleError,
+    ) as error:  # the input has become one that such a run would refuse
         yield Check("recomputed results", FAILED, error.message)
 
 

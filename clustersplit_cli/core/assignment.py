@@ -20,8 +20,11 @@ SMALL_CELL = 64
 class Assigner(Protocol):
     """Minimises the sum of the chosen rows' costs subject to the cells' bounds."""
 
-    def choose(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return, for costs of shape (n, r), r independent choices of shape (n, r)."""
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        """Return, for costs of shape (n, r), r independent choices of shape (n, r).
+
+        `present` are choices to begin from, and to keep where nothing cheaper is found in time.
+        """
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Selection:
 
     constraints: Constraints
 
-    def choose(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Take the cheapest rows of every cell: the quota, or with bounds as many as have negative cost."""
         limits = self.constraints
         by_cell = np.ascontiguousarray(costs.T[:, limits.order])
@@ -91,7 +94,7 @@ def _cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
 
 
 def cheaper_orientation(
-    difference: NDArray[Any], assigner: Assigner
+    difference: NDArray[Any], assigner: Assigner, present: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Solve the paper's disjunction: either centroid may be the validation one; keep the cheaper.
 
@@ -104,7 +107,7 @@ def cheaper_orientation(
     The choices of shape (n, r), and their costs relative to sending every row to the training centroid.
     Ties keep the present orientation.
     """
-    kept, turned = assigner.choose(difference), assigner.choose(-difference)
+    kept, turned = assigner.choose(difference, present), assigner.choose(-difference, present)
     exact = difference.astype(np.float64, copy=False)
     kept_cost = np.einsum("ij,ij->j", exact, kept)
     turned_cost = exact.sum(axis=0) - np.einsum("ij,ij->j", exact, turned)

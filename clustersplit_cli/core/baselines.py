@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Problem, split_weights
+from clustersplit_cli.core.problem import Members, Problem, split_weights
 from clustersplit_cli.core.starts import random_splits
 
 
@@ -21,9 +21,11 @@ class RandomMMD:
     values: tuple[float, ...] = ()
 
 
-def random_mmd(problem: Problem, streams: Sequence[np.random.Generator]) -> RandomMMD:
-    """Draw one stratified random split per stream and measure them in one pass."""
-    splits = random_splits(problem.constraints, streams)
+def random_mmd(
+    problem: Problem, streams: Sequence[np.random.Generator], splits: Members | None = None
+) -> RandomMMD:
+    """Draw one stratified random split per stream, or take those given, and measure them in one pass."""
+    splits = random_splits(problem.constraints, streams) if splits is None else splits
     squared = problem.geometry.energy(split_weights(splits, problem.geometry.search_dtype))
     values = np.sqrt(np.maximum(squared, 0.0))
-    return RandomMMD(len(streams), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))
+    return RandomMMD(len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))

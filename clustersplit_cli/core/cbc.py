@@ -1,7 +1,8 @@
 """The assignment step as a linear program for PuLP and CBC; the only module that imports pulp.
 
-The constraint matrix is totally unimodular, so the binary program is solved with its variables relaxed
-to [0, 1] and still ends in integers.
+With up to two families of cells the constraint matrix is totally unimodular: the binary program is solved
+with its variables relaxed to [0, 1] and still ends in integers. Otherwise integer variables are asked for
+where the relaxed program ends in fractions.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.program import Program
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import SolverError
 
@@ -64,11 +67,21 @@ def cbc_version() -> str | None:
 
 @dataclass(frozen=True)
 class LPSolution:
-    """What CBC returned for one assignment program."""
+    """What CBC returned for one assignment program.
+
+    Attributes
+    ----------
+    status : `optimal`, or `stopped early` if time ran out on an integer program.
+    integral : whether the solution is whole-numbered.
+    bound : no choice costs less.
+    branched : whether integer variables had to be asked for.
+    """
 
     status: str
     chosen: NDArray[np.bool_]
     integral: bool
+    bound: float
+    branched: bool = False
 
 
 def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolution:
@@ -81,27 +94,138 @@ def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolutio
     SolverError
         When CBC is missing, fails, or does not prove optimality.
     """
+    rows = (
+        (members, np.ones(len(members), np.int64), int(low), int(high))
+        for members, low, high in zip(
+            np.split(constraints.order, constraints.offsets[1:-1]),
+            constraints.lower,
+            constraints.upper,
+            strict=True,
+        )
+    )
+    values, cost = _run_cbc(costs, list(rows), np.full(len(costs), -1, np.int8))
+    distance = float(np.abs(values - np.round(values)).max(initial=0.0))
+    return LPSolution("optimal", values > 0.5, distance <= INTEGRALITY_TOLERANCE, cost)
+
+
+def solve_program(
+    costs: NDArray[Any],
+    program: Program,
+    *,
+    present: NDArray[np.bool_] | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+) -> LPSolution:
+    """Minimise the cost of the chosen atoms; relaxed first, with integer variables if that ends in fractions.
+
+    Parameters
+    ----------
+    present : a choice for branch and bound to begin from.
+    gap, seconds : when branch and bound may stop.
+    """
+    matrix = program.matrix
+    spans = zip(matrix.indptr[:-1], matrix.indptr[1:], program.lower, program.upper, strict=True)
+    rows = [
+        (matrix.indices[first:last], matrix.data[first:last], int(low), int(high))
+        for first, last, low, high in spans
+    ]
+    values, cost = _run_cbc(costs, rows, program.fixed)
+    if np.abs(values - np.round(values)).max(initial=0.0) <= INTEGRALITY_TOLERANCE:
+        return LPSolution("optimal", values > 0.5, True, cost)
+    search = _Branching(present, gap, seconds)
+    found, best = _run_cbc(costs, rows, program.fixed, search)
+    if found is None:
+        if present is None:
+            raise SolverError(
+                "CBC found no choice that meets the constraints in time", hint="allow more with --tolerance"
+            )
+        return LPSolution("stopped early", present, True, cost, True)
+    status = "stopped early" if search.stopped_early else "optimal"
+    # With a gap allowed CBC calls a solution optimal that need not be the best: the relaxed bound is sure.
+    bound = best if status == "optimal" and gap == 0 else cost
+    return LPSolution(status, found > 0.5, True, bound, True)
+
+
+def solve_transport(
+    costs: NDArray[np.float64], lower: NDArray[np.int64], upper: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], bool]:
+    """Assign the rows of a cell to parts, relaxed; the constraint matrix is totally unimodular.
+
+    Parameters
+    ----------
+    costs : (m, k)
+    lower, upper : (k,), bounds on the rows of each part.
+
+    Returns
+    -------
+    The part of every row, and whether the solution was whole-numbered.
+    """
+    m, k = costs.shape
+    place = np.arange(m * k).reshape(m, k)
+    one = np.ones(max(m, k), np.int64)
+    rows = [(place[row], one[:k], 1, 1) for row in range(m)]
+    rows += [(place[:, part], one[:m], int(lower[part]), int(upper[part])) for part in range(k)]
+    # Costs that all parts of a row share change nothing, and would make CBC's tolerances coarse.
+    values, _ = _run_cbc((costs - costs.min(axis=1)[:, None]).reshape(-1), rows, np.full(m * k, -1, np.int8))
+    distance = float(np.abs(values - np.round(values)).max(initial=0.0))
+    return values.reshape(m, k).argmax(axis=1), distance <= INTEGRALITY_TOLERANCE
+
+
+@dataclass
+class _Branching:
+    """Ask for integers, from a choice and within limits; says afterwards whether time ran out."""
+
+    present: NDArray[np.bool_] | None
+    gap: float
+    seconds: float | None
+    stopped_early: bool = False
+
+
+_Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
+
+
+@overload
+def _run_cbc(
+    costs: NDArray[Any], rows: Sequence[_Row], fixed: NDArray[np.int8]
+) -> tuple[NDArray[np.float64], float]: ...
+
+
+@overload
+def _run_cbc(
+    costs: NDArray[Any], rows: Sequence[_Row], fixed: NDArray[np.int8], search: _Branching
+) -> tuple[NDArray[np.float64] | None, float]: ...
+
+
+def _run_cbc(
+    costs: NDArray[Any], rows: Sequence[_Row], fixed: NDArray[np.int8], search: _Branching | None = None
+) -> tuple[NDArray[np.float64] | None, float]:
+    """Solve one program; return its values, or None if nothing was found in time, and its cost."""
     import pulp
 
     binary = find_cbc()
     # CBC's tolerances are absolute: bring costs to a common scale.
     scale = float(np.abs(costs).max(initial=0.0)) or 1.0
     program = pulp.LpProblem("assignment", pulp.LpMinimize)
-    rows = [program.add_variable(f"u{row}", 0, 1) for row in range(len(costs))]
-    program += pulp.LpAffineExpression(zip(rows, (costs / scale).tolist(), strict=True))
-    for cell in range(len(constraints.target)):
-        members = constraints.order[constraints.offsets[cell] : constraints.offsets[cell + 1]]
-        count = [(rows[row], 1) for row in members.tolist()]
-        low, high = int(constraints.lower[cell]), int(constraints.upper[cell])
+    kind = pulp.LpContinuous if search is None else pulp.LpInteger
+    low, high = np.maximum(fixed, 0).tolist(), np.where(fixed == 0, 0, 1).tolist()
+    atoms = [program.add_variable(f"u{atom}", low[atom], high[atom], kind) for atom in range(len(costs))]
+    program += pulp.LpAffineExpression(zip(atoms, (costs / scale).tolist(), strict=True))
+    for members, weights, least, most in rows:
+        count = [(atoms[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
         senses = (
-            [(pulp.LpConstraintEQ, low)]
-            if low == high
-            else [(pulp.LpConstraintGE, low), (pulp.LpConstraintLE, high)]
+            [(pulp.LpConstraintEQ, least)]
+            if least == most
+            else [(pulp.LpConstraintGE, least), (pulp.LpConstraintLE, most)]
         )
         for sense, bound in senses:
             program += pulp.LpConstraint(pulp.LpAffineExpression(count), sense, rhs=bound)
+    options: dict[str, Any] = {}
+    if search is not None:
+        options = {"gapRel": search.gap, "timeLimit": search.seconds, "warmStart": search.present is not None}
+        for atom, chosen in zip(atoms, [] if search.present is None else search.present, strict=False):
+            atom.setInitialValue(int(chosen))
     with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
-        solver = pulp.COIN_CMD(path=binary, msg=False, threads=1)
+        solver = pulp.COIN_CMD(path=binary, msg=False, threads=1, **options)
         solver.tmpDir = folder
         try:
             program.solve(solver)
@@ -110,14 +234,18 @@ def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolutio
                 f"CBC failed on the assignment program: {error}", hint=f"binary: {binary}"
             ) from error
     # PuLP says "Optimal" even when CBC only ran out of time; the solution status tells them apart.
-    if program.status != pulp.LpStatusOptimal or program.sol_status != pulp.LpSolutionOptimal:
+    proven = program.status == pulp.LpStatusOptimal and program.sol_status == pulp.LpSolutionOptimal
+    if not proven and search is None:
         status = pulp.LpStatus[program.status].lower()
         raise SolverError(
             f"CBC did not prove the assignment program optimal (status: {status})", hint=f"binary: {binary}"
         )
-    values = np.array([row.varValue or 0.0 for row in rows])
-    distance = float(np.abs(values - np.round(values)).max(initial=0.0))
-    return LPSolution("optimal", values > 0.5, distance <= INTEGRALITY_TOLERANCE)
+    if search is not None:
+        search.stopped_early = not proven
+        if program.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+            return None, np.inf
+    values = np.array([atom.varValue or 0.0 for atom in atoms])
+    return values, float(np.asarray(costs, dtype=np.float64) @ values)
 
 
 def _plain_folder() -> str:
@@ -138,10 +266,31 @@ class CBCAssigner:
     constraints: Constraints
     workers: Workers
 
-    def choose(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve the columns side by side; each CBC is a process of its own."""
         columns = [costs[:, run] for run in range(costs.shape[1])]
         solutions = self.workers.map(
             lambda column: solve_assignment(column, self.constraints).chosen, columns
         )
         return np.stack(list(solutions), axis=1)
+
+
+@dataclass(frozen=True)
+class CBCProgramAssigner:
+    """The assignment step of constraints that do not separate, through PuLP and CBC."""
+
+    program: Program
+    workers: Workers
+    gap: float
+    seconds: float | None
+
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        """Solve the columns side by side; each CBC is a process of its own."""
+
+        def one(run: int) -> NDArray[np.bool_]:
+            start = None if present is None else present[:, run]
+            return solve_program(
+                costs[:, run], self.program, present=start, gap=self.gap, seconds=self.seconds
+            ).chosen
+
+        return np.stack(list(self.workers.map(one, range(costs.shape[1]))), axis=1)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from clustersplit_cli.core.assignment import Selection
-from clustersplit_cli.core.cbc import solve_assignment
+from clustersplit_cli.core.cbc import solve_assignment, solve_program
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Evaluation, Members
+from clustersplit_cli.core.program import Limits, solve
+from clustersplit_cli.core.requirements import Requirements
 
 GAP_TOLERANCE = 1e-6
+CERTIFICATE_SECONDS = 20.0
+"""Time for branch and bound, for each orientation."""
 SMALLEST_OBJECTIVE = 1e-8
 """Share of the kernel's trace below which an objective is too close to zero to be relative to."""
 
@@ -41,6 +45,42 @@ def certify_by_cbc(evaluation: Evaluation, members: Members, constraints: Constr
         evaluation.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),
     )
     return _judge("cbc", min(costs), kept.integral and turned.integral, 2, evaluation, members)
+
+
+def certify_program(
+    evaluation: Evaluation, members: Members, requirements: Requirements, backend: str
+) -> FixedPoint:
+    """Solve both orientations of constraints that do not separate, over rows or units.
+
+    Where integers are needed and optimality cannot be proven in time, the relaxed program's bound stands in
+    for the optimum, and the status says so.
+    """
+    program, units = requirements.program, requirements.units
+    difference, chosen = evaluation.difference, members
+    if units is not None:
+        difference = np.asarray(np.bincount(units, weights=difference), dtype=np.float64)
+        chosen = np.zeros(requirements.n_atoms, dtype=bool)
+        chosen[units[members]] = True
+    answers = []
+    for costs, constant in (
+        (difference, evaluation.training_cost),
+        (-difference, evaluation.training_cost + float(difference.sum())),
+    ):
+        if backend == "cbc":
+            solved = solve_program(costs, program, present=chosen, seconds=CERTIFICATE_SECONDS)
+            proven = solved.status == "optimal"
+            least = float(costs @ solved.chosen) if proven else solved.bound
+            answers.append((constant + least, proven, 1 + solved.branched))
+        else:
+            found = solve(program, costs, present=chosen, limits=Limits(seconds=CERTIFICATE_SECONDS))
+            assert found is not None  # the split itself is feasible
+            answers.append((constant + found.bound, found.proven, 1 + found.branched))
+    optimum = min(answer[0] for answer in answers)
+    n_lps = sum(answer[2] for answer in answers)
+    judged = _judge(backend, optimum, True, n_lps, evaluation, members)
+    if judged.status != "optimal" and not all(answer[1] for answer in answers):
+        return replace(judged, status="not proven")
+    return judged
 
 
 def certify_by_threshold(evaluation: Evaluation, members: Members, constraints: Constraints) -> FixedPoint:

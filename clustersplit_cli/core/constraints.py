@@ -124,9 +124,16 @@ class Constraints:
 
 
 def make_constraints(
-    cells: Cells, holdout: Fraction, tolerance: Fraction = Fraction(0), rounding: str = "nearest"
+    cells: Cells,
+    holdout: Fraction,
+    tolerance: Fraction | Sequence[Fraction] = Fraction(0),
+    rounding: str = "nearest",
 ) -> Constraints:
     """Give every cell its share of the holdout.
+
+    Parameters
+    ----------
+    tolerance : of every cell, or one for all.
 
     Raises
     ------
@@ -136,17 +143,35 @@ def make_constraints(
     sizes = [int(size) for size in cells.sizes]
     share = balanced_quotas if rounding == "balanced" else nearest_quotas
     target = np.array(share(sizes, holdout), dtype=np.int64)
-    low, high = holdout * (1 - tolerance), holdout * (1 + tolerance)
-    lower = np.array([max(0, round_half_up(max(low, Fraction(0)) * size)) for size in sizes], dtype=np.int64)
-    upper = np.array([min(size, round_half_up(high * size)) for size in sizes], dtype=np.int64)
+    each = [tolerance] * len(sizes) if isinstance(tolerance, Fraction) else list(tolerance)
+    reach = [bounds(size, holdout, allowed) for size, allowed in zip(sizes, each, strict=True)]
+    lower, upper = (np.array(bound, dtype=np.int64) for bound in zip(*reach, strict=True))
     if rounding == "balanced":
         # Largest remainders may put a target one row off the nearest integer.
-        lower = target if tolerance == 0 else np.minimum(lower, target)
-        upper = target if tolerance == 0 else np.maximum(upper, target)
+        exact = np.array([allowed == 0 for allowed in each])
+        lower = np.where(exact, target, np.minimum(lower, target))
+        upper = np.where(exact, target, np.maximum(upper, target))
     _refuse_empty_side(cells, holdout, lower, upper, rounding)
+    return bounded(cells, target, lower, upper)
+
+
+def bounded(
+    cells: Cells, target: NDArray[np.int64], lower: NDArray[np.int64], upper: NDArray[np.int64]
+) -> Constraints:
+    """Constraints with given bounds."""
     order = np.argsort(cells.codes, kind="stable").astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(cells.sizes)]).astype(np.int64)
     return Constraints(cells, target, lower, upper, order, offsets)
+
+
+def bounds(size: int, holdout: Fraction, tolerance: Fraction) -> tuple[int, int]:
+    """Fewest and most validation rows of a cell: h(1 - t) and h(1 + t) of its rows, rounded.
+
+    >>> bounds(100, Fraction(1, 5), Fraction(1, 10))
+    (18, 22)
+    """
+    low, high = max(holdout * (1 - tolerance), Fraction(0)), holdout * (1 + tolerance)
+    return round_half_up(low * size), min(size, round_half_up(high * size))
 
 
 def sample_rows(constraints: Constraints, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

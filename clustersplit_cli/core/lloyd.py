@@ -101,8 +101,11 @@ def descend(
     batch = _Batch(problem, starts, discrepancy(problem, starts, dtype))
     active = np.arange(starts.shape[1])
     for _ in range(max_iter):
-        difference = batch.difference[:, active]
-        proposal = cheaper_orientation(difference, assigner)[0] if turning else assigner.choose(difference)
+        difference, present = batch.difference[:, active], batch.members[:, active]
+        if turning:
+            proposal = cheaper_orientation(difference, assigner, present)[0]
+        else:
+            proposal = assigner.choose(difference, present)
         active = active[batch.take(active, proposal)]
         if on_step is not None:
             on_step(starts.shape[1] - len(active), starts.shape[1])
@@ -130,10 +133,12 @@ def leap(problem: Problem, rested: Descent, assigner: Assigner, *, max_iter: int
     active = np.arange(starts.shape[1])
     own = problem.geometry.diagonal[:, None]
     for _ in range(max_iter):
-        n_val = batch.members[:, active].sum(axis=0)
-        weights = np.where(batch.members[:, active], 1.0 / n_val, -1.0 / (problem.n - n_val))
-        proposal = assigner.choose(batch.difference[:, active] + 2.0 * release[active] * own * weights)
-        far = (proposal != batch.members[:, active]).sum(axis=0) > SHORTEST_LEAP * problem.n
+        present = batch.members[:, active]
+        n_val = problem.count(present)
+        weights = np.where(present, 1.0 / n_val, -1.0 / (problem.n_rows - n_val))
+        released = batch.difference[:, active] + 2.0 * release[active] * own * weights
+        proposal = assigner.choose(released, present)
+        far = (proposal != present).sum(axis=0) > SHORTEST_LEAP * problem.n
         active, proposal = active[far], proposal[:, far]
         release[active[~batch.take(active, proposal)]] /= 2.0
         active = active[release[active] >= SMALLEST_RELEASE]

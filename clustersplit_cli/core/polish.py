@@ -128,8 +128,8 @@ def polish(
 
 def _look(problem: Problem, members: Members, witness: NDArray[np.floating]) -> _Sides:
     """Describe the split from all rows: K 1_V follows from K z and K 1."""
-    n_val = int(members.sum())
-    n_train = problem.n - n_val
+    n_val = int(problem.count(members[:, None])[0])
+    n_train = problem.n_rows - n_val
     total = problem.row_sums
     to_val = (witness.astype(np.float64) + total / n_train) / (1.0 / n_val + 1.0 / n_train)
     to_train = total - to_val

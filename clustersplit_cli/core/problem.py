@@ -23,11 +23,23 @@ class Problem:
 
     geometry: Geometry
     constraints: Constraints
+    sizes: NDArray[np.int64] | None = None
+    """Rows of every atom, where the atoms are units of rows and the geometry sums over them; None: 1."""
 
     @property
     def n(self) -> int:
-        """Number of rows."""
+        """Number of rows, or of atoms."""
         return self.geometry.n
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.n if self.sizes is None else int(self.sizes.sum())
+
+    def count(self, members: Members) -> NDArray[np.int64]:
+        """Validation rows of each split of a batch (n, r)."""
+        counts: NDArray[np.int64] = members.sum(axis=0) if self.sizes is None else self.sizes @ members
+        return counts
 
     @cached_property
     def row_sums(self) -> NDArray[np.float64]:
@@ -42,22 +54,24 @@ class Problem:
     @cached_property
     def ssq_total(self) -> float:
         """Total scatter SSq(S) = tr K - 1'K1/n."""
-        return self.trace - float(self.row_sums.sum()) / self.n
+        return self.trace - float(self.row_sums.sum()) / self.n_rows
 
 
-def split_weights(members: Members, dtype: DTypeLike = np.float64) -> Floats:
+def split_weights(
+    members: Members, dtype: DTypeLike = np.float64, counts: tuple[Any, Any] | None = None
+) -> Floats:
     """The weights z of a batch of splits: 1/|V| on validation rows, -1/|T| on training rows.
 
     Parameters
     ----------
     members : (n, r)
+    counts : |V| and |T| of every split, where they are not the numbers of members.
 
     Returns
     -------
     (n, r)
     """
-    n_val = members.sum(axis=0)
-    n_train = len(members) - n_val
+    n_val, n_train = counts or (members.sum(axis=0), (~members).sum(axis=0))
     kind = np.dtype(dtype).type
     weights: Floats = np.where(members, (1.0 / n_val).astype(kind), (-1.0 / n_train).astype(kind))
     return weights
@@ -83,30 +97,33 @@ class Discrepancy:
 
 def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
     """Compare the two sides of every split in the batch with one multiplication by K."""
-    weights = split_weights(members, dtype)
+    counts = (problem.count(members), problem.n_rows - problem.count(members))
+    weights = split_weights(members, dtype, counts)
     return _from_witness(problem, members, weights, *problem.geometry.measure(weights))
 
 
 def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
     """The same for splits whose witness and objective are known: nothing is multiplied by K."""
-    n_val = members.sum(axis=0)
-    pair = n_val * (problem.n - n_val) / problem.n
-    weights = split_weights(members, witness.dtype)
+    n_val = problem.count(members)
+    n_train = problem.n_rows - n_val
+    pair = n_val * n_train / problem.n_rows
+    weights = split_weights(members, witness.dtype, (n_val, n_train))
     return _from_witness(problem, members, weights, witness, (problem.ssq_total - psi) / pair)
 
 
 def _from_witness(
     problem: Problem, members: Members, weights: Floats, witness: Floats, mmd_squared: NDArray[np.float64]
 ) -> Discrepancy:
-    n = problem.n
-    n_val = members.sum(axis=0)
+    n = problem.n_rows
+    n_val = problem.count(members)
     n_train = n - n_val
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
     pair = n_val * n_train / n
     z_total = np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
     centroid_gap = (2.0 * z_total + (n_train - n_val) * mmd_squared) / n
     difference = -2.0 * witness
-    difference += centroid_gap.astype(difference.dtype)
+    shift = centroid_gap.astype(difference.dtype)
+    difference += shift if problem.sizes is None else problem.sizes[:, None] * shift
     return Discrepancy(witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
 
 
@@ -137,7 +154,8 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     """
     val = members.astype(np.float64)
     train = 1.0 - val
-    n_val, n_train = int(members.sum()), int(len(members) - members.sum())
+    n_val = int(problem.count(members[:, None])[0])
+    n_train = problem.n_rows - n_val
     weights = val / n_val - train / n_train
     product = np.asarray(problem.geometry.apply(np.stack([weights, val, train], axis=1)))
     witness, to_val, to_train = product.T
@@ -147,7 +165,7 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     psi = problem.trace - n_val * val_norm - n_train * train_norm
     scatter = problem.ssq_total
     residual = (
-        abs(scatter - psi - n_train * n_val / problem.n * mmd_squared) / scatter if scatter > 0 else 0.0
+        abs(scatter - psi - n_train * n_val / problem.n_rows * mmd_squared) / scatter if scatter > 0 else 0.0
     )
     return Evaluation(
         n_val,
@@ -156,8 +174,8 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
         psi,
         scatter,
         residual,
-        difference=-2.0 * witness + val_norm - train_norm,
-        training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n * train_norm,
+        difference=-2.0 * witness + (val_norm - train_norm) * (1 if problem.sizes is None else problem.sizes),
+        training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n_rows * train_norm,
         trace=problem.trace,
     )
 
@@ -170,7 +188,7 @@ def objectives(problem: Problem, members: Members) -> NDArray[np.float64]:
     members : (n, r)
     """
     val = members.astype(np.float64)
-    n_val = val.sum(axis=0)
+    n_val = problem.count(members)
     inside_val = problem.geometry.energy(val)
     inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ val) + inside_val
-    return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n - n_val))
+    return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n_rows - n_val))

@@ -94,11 +94,21 @@ class Run:
     converged: bool
 
 
+@dataclass
+class Account:
+    """How the programs of a search went: solved, of these with integers, and stopped before the end."""
+
+    solved: int = 0
+    branched: int = 0
+    stopped_early: int = 0
+
+
 @dataclass(frozen=True)
 class Solution:
     """The best split found, the steps of its run, where all starts ended, and which of them won.
 
     `optima` are several different splits, best first, if more than one was asked for; else none.
+    `account` is that of the programs, where assignment steps took programs.
     """
 
     members: Members
@@ -107,6 +117,7 @@ class Solution:
     winner: int
     converged: bool
     optima: tuple[Members, ...] = ()
+    account: Account | None = None
 
 
 def search(
@@ -208,7 +219,7 @@ def search(
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
-    runs, steps = _measure(problem, names, [last[start] for start in range(len(names))], best)
+    runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
     optima: list[Trail] = []
     if count > 1:
         progress("others", 0, 0)
@@ -266,7 +277,7 @@ def _starts(
     return names, np.concatenate([spectral, random], axis=1)
 
 
-def _measure(
+def measure_runs(
     problem: Problem, names: list[str], ends: list[Trail], best: Trail
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
     """Measure where all starts ended and what the winner passed, on the kernel itself and in float64."""
@@ -287,8 +298,8 @@ def _measure(
 
 def _mmd(problem: Problem, trail: Trail, psi: float) -> float:
     """MMD from Psi through the ANOVA identity."""
-    n_val = int(trail.members.sum())
-    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * problem.n / (n_val * (problem.n - n_val))))
+    n, n_val = problem.n_rows, int(problem.count(trail.members[:, None])[0])
+    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * n / (n_val * (n - n_val))))
 
 
 def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:

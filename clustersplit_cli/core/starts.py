@@ -31,7 +31,12 @@ def random_splits(constraints: Constraints, streams: Sequence[np.random.Generato
 
 
 def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Members:
-    """Split along the leading eigenvectors of P K P, K = factors factors', both signs of each.
+    """Split along the leading eigenvectors of P K P, both signs of each; see `spectral_scores`."""
+    return at_targets(constraints).choose(spectral_scores(constraints, factors, count))
+
+
+def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Floats:
+    """Coordinates of all rows along leading eigenvectors of P K P, K = factors factors', both signs of each.
 
     P removes every cell's mean, because a split that keeps each cell's share can only use what varies
     within cells.
@@ -52,8 +57,8 @@ def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Me
     signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(len(keep))])
     directions *= signs
     scores = factors @ directions.astype(factors.dtype) - (means @ directions)[constraints.cells.codes]
-    both = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
-    return at_targets(constraints).choose(both)
+    both: Floats = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
+    return both
 
 
 def within_cells(

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Value = str | int | bool
+EXACT_DUPLICATES = "exact-duplicates"
+"""Stands for a column: rows with the same features stay together."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class InputFile:
     """One file that was read, so that a report can say exactly what a split was made from."""
 
     path: str
-    role: str  # features | label | domain | metadata
+    role: str  # features | label | domain | metadata | force-train | force-val
     bytes: int
     sha256: str
 
@@ -48,6 +50,10 @@ class Dataset:
     n_rows : number of rows in the input.
     n_excluded, n_dropped : rows left out by request, and rows dropped because they were not finite.
     dropped : (n_dropped,) int64, the positions of the latter.
+    families : the categories of each family of cells; empty: one family of all categories.
+    together : what keeps rows together: the name of a column, or `EXACT_DUPLICATES`; None: nothing.
+    units : (n,) the unit of every row if a column says so.
+    pinned : (n,) 0 and 1 for a row forced into training or validation, -1 for the others; None: all are free.
     ids : the id column for *all* `n_rows` rows (a pyarrow Array), or None.
     id_name : its name.
     files : every file read.
@@ -67,6 +73,10 @@ class Dataset:
     files: tuple[InputFile, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
     dropped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    families: tuple[tuple[str, ...], ...] = ()
+    together: str | None = None
+    units: NDArray[np.int64] | None = None
+    pinned: NDArray[np.int8] | None = None
 
     @property
     def extent(self) -> Extent:
@@ -90,10 +100,15 @@ class ReadRequest:
     label_file: Path | None = None
     domain_file: Path | None = None
     metadata: Path | None = None
-    stratify: tuple[str, ...] | None = None  # column words of the one family; () means total size only
+    stratify: tuple[str, ...] | None = None  # column words of all families; () means total size only
+    families: tuple[tuple[str, ...], ...] = ()  # the words of each family; () means one family
     exclude: tuple[tuple[str, str], ...] = ()  # (column word, value as text)
     id_column: str | None = None
     drop_invalid: bool = False
+    label_bins: int | None = None  # cut the label's numbers into that many quantile bins
+    together: str | None = None  # column word, or EXACT_DUPLICATES
+    force_train: Path | None = None
+    force_val: Path | None = None
 
 
 @dataclass(frozen=True)

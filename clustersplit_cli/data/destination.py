@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from clustersplit_cli.errors import OutputError
 REPORT_NAME = "report.json"
 PAGE_NAME = "report.html"
 _RUN_SUFFIXES = frozenset({".json", ".npy", ".txt", ".parquet", ".html"})
+
+_FOLD = re.compile(r"fold_[0-9]+")
 
 _CAUSES = {
     errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
@@ -154,11 +157,19 @@ def _refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
 def _strangers(directory: Path) -> list[str]:
     """Names in a run directory that a run cannot have written; replacing it would delete them."""
     with os.scandir(directory) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if not entry.is_file(follow_symlinks=False) or Path(entry.name).suffix not in _RUN_SUFFIXES
-        )
+        return sorted(entry.name for entry in entries if not (_is_run_file(entry) or _is_fold(entry)))
+
+
+def _is_run_file(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) and Path(entry.name).suffix in _RUN_SUFFIXES
+
+
+def _is_fold(entry: os.DirEntry[str]) -> bool:
+    """Whether this is the directory of one fold, with nothing else in it."""
+    if not _FOLD.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+        return False
+    with os.scandir(entry.path) as inside:
+        return all(_is_run_file(file) for file in inside)
 
 
 def _refuse_overlap(path: Path, destination: Path, inputs: Iterable[Path]) -> None:

@@ -26,6 +26,7 @@ def write_run(
     formats: Sequence[str],
     ids: Any = None,
     id_name: str | None = None,
+    vectors: Mapping[str, NDArray[np.int64]] | None = None,
     page: str | None = None,
     force: bool = False,
 ) -> list[Path]:
@@ -34,11 +35,13 @@ def write_run(
     Parameters
     ----------
     destination : the directory to make; see `publish.check_destination` for what is refused.
-    parts : row positions by the name of the part (`train`, `val`); they are written in ascending order.
+    parts : row positions by the name of the part (`train`, `val`); they are written in ascending order, and
+        a part such as `fold_0/val` in a directory of its own.
     report : the text of `report.json`, a JSON object with a `schema_version`.
     formats : any of `FORMATS`; each part is written once per format.
     ids : an id for *every* row of the input (pyarrow Array or ChunkedArray): each part's are written too.
     id_name : the name of the id column in Parquet files.
+    vectors : further numbers by name, one for every row of the input, in its order.
     page : the text of `report.html`, if there is to be one.
     force : replace an earlier run.
 
@@ -62,11 +65,14 @@ def write_run(
     with staged_directory(destination, force=force) as directory:
 
         def write(stem: str, column: Any, column_name: str) -> None:
+            (directory / stem).parent.mkdir(exist_ok=True)
             for suffix in dict.fromkeys(formats):
                 names.append(f"{stem}.{suffix}")
                 with (directory / names[-1]).open("xb") as stream:
                     _WRITERS[suffix](stream, column, column_name)
 
+        for name, numbers in (vectors or {}).items():
+            write(name, pa.array(numbers, pa.int64()), name)
         for part, positions in parts.items():
             rows = pa.array(np.sort(positions), pa.int64())
             write(part, rows, "row")

@@ -44,10 +44,10 @@ class InputSummary:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Rows on each side."""
+    """Rows on each side; None where there are other parts."""
 
-    train: int
-    val: int
+    train: int | None
+    val: int | None
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,25 @@ class TracePoint:
 
 
 @dataclass(frozen=True)
+class ProgramsSummary:
+    """Assignment programs solved, those that took integers, and those stopped early.
+
+    A program that is stopped early gives the best choice found; it is taken only if it lowers Psi.
+    """
+
+    solved: int
+    branched: int
+    stopped_early: int
+
+
+@dataclass(frozen=True)
 class Search:
     """How long the search was, which start won, and by how much each phase of its run lowered Psi."""
 
     effort: str
     winner: str
     gained: dict[str, float]
+    programs: ProgramsSummary | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,10 @@ class RestartSummary:
 
 @dataclass(frozen=True)
 class CellSummary:
-    """One cell's quota and what it got; `cell` maps column words to values (empty: the whole set)."""
+    """One cell's quota and what it got; `cell` maps column words to values (empty: the whole set).
+
+    The counts are of validation rows, or of the rows in `part` where there are several parts.
+    """
 
     cell: dict[str, Any]
     size: int
@@ -125,14 +141,53 @@ class CellSummary:
     upper: int
     actual: int
     satisfied: bool
+    family: str = ""
+    part: str | None = None
+
+
+@dataclass(frozen=True)
+class ToleranceSummary:
+    """The tolerance of cells without one of their own; whether it was found, and proven the smallest."""
+
+    general: float
+    was_found: bool
+    proven_smallest: bool | None
+
+
+@dataclass(frozen=True)
+class UnitsSummary:
+    """Units of rows that stay together; `divided` of them did not."""
+
+    column: str
+    count: int
+    largest: int
+    divided: int
+
+
+@dataclass(frozen=True)
+class PinnedSummary:
+    """Rows forced to a side, and whether they are there."""
+
+    train: int
+    val: int
+    satisfied: bool
 
 
 @dataclass(frozen=True)
 class ConstraintsSummary:
-    """Every cell's quota, and whether all hold."""
+    """Every cell's quota, and whether all hold.
+
+    `integral_by` says why assignment steps end in whole numbers: total_unimodularity or branch_and_bound.
+    """
 
     all_satisfied: bool
     cells: tuple[CellSummary, ...]
+    families: tuple[str, ...] = ()
+    rounding: str | None = None
+    integral_by: str | None = None
+    tolerance: ToleranceSummary | None = None
+    units: UnitsSummary | None = None
+    pinned: PinnedSummary | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +197,7 @@ class Certificate:
     `gap` is (cost of the returned split - optimum of the LP) / optimum.
     """
 
-    backend: str  # cbc | threshold
+    backend: str  # cbc | threshold | highs | transport
     status: str
     objective: float
     gap: float
@@ -204,6 +259,24 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class PartSummary:
+    """One of several parts; `mmd_rest` is the MMD between it and all other rows."""
+
+    name: str
+    share: float
+    size: int
+    mmd_rest: float
+
+
+@dataclass(frozen=True)
+class PartsSummary:
+    """More than two parts, or folds; `mmd[i][j]` is the MMD between parts i and j."""
+
+    parts: tuple[PartSummary, ...]
+    mmd: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything `report.json` says; null where not computed."""
 
@@ -225,3 +298,4 @@ class Report:
     baselines: Baselines
     timing: Timing
     warnings: tuple[Notice, ...]
+    parts: PartsSummary | None = None

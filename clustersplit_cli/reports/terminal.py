@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from clustersplit_cli.reports.summary import (
     Bound,
     CellSummary,
     Certificate,
+    ConstraintsSummary,
     Notice,
     Plan,
     RandomBaseline,
@@ -94,11 +95,8 @@ def render_plan(plan: Plan, *, kernel: str) -> str:
 
 def summary_rows(report: Report) -> list[Row]:
     """Put the report into words, in the order in which one would ask."""
-    total = report.sizes.train + report.sizes.val
-    digits = len(human_count(max(report.sizes.train, report.sizes.val)))
     rows = [
-        Row("train", _size(report.sizes.train, total, digits)),
-        Row("validation", _size(report.sizes.val, total, digits)),
+        *_sizes(report),
         _left_out(report),
         _discrepancy(report),
         _random(report.baselines.random),
@@ -106,11 +104,29 @@ def summary_rows(report: Report) -> list[Row]:
         _bound(report.bound),
         _objective(report),
         _constraints(report.constraints.cells),
+        _units(report.constraints),
+        _pinned(report.constraints),
+        _tolerance(report.constraints),
         _certificate(report.certificate),
         _kernel(report),
         _time(report),
     ]
     return [row for row in rows if row is not None]
+
+
+def _sizes(report: Report) -> list[Row]:
+    """One row per side or part."""
+    sizes = {"train": report.sizes.train, "validation": report.sizes.val}
+    if report.parts is not None:
+        sizes = {part.name: part.size for part in report.parts.parts}
+    counts = {name: size for name, size in sizes.items() if size is not None}
+    total, digits = sum(counts.values()), len(human_count(max(counts.values(), default=0)))
+    rows = [Row(name, _size(size, total, digits)) for name, size in counts.items()]
+    if report.parts is not None:
+        for row, part in enumerate(report.parts.parts):
+            distance = f"MMD {human_number(part.mmd_rest)} to the rest"
+            rows[row] = replace(rows[row], clauses=(*rows[row].clauses, distance))
+    return rows
 
 
 def _size(side: int, total: int, digits: int) -> tuple[str, ...]:
@@ -190,11 +206,41 @@ def _constraints(cells: Sequence[CellSummary]) -> Row:
     return Row("constraints", (met,), "bold red" if missed else "bold green", tuple(items))
 
 
+def _units(constraints: ConstraintsSummary) -> Row | None:
+    units = constraints.units
+    if units is None:
+        return None
+    found = f"{human_count(units.count)} kept whole"
+    if units.divided:
+        found = f"{human_count(units.divided)} of {human_count(units.count)} divided"
+    largest = f"the largest of {human_count(units.largest)} rows"
+    by = f"by {printable(units.column)}"
+    return Row("units", (found, by, largest), "bold red" if units.divided else "bold green")
+
+
+def _pinned(constraints: ConstraintsSummary) -> Row | None:
+    pinned = constraints.pinned
+    if pinned is None:
+        return None
+    clauses = (f"{human_count(pinned.train)} rows in training", f"{human_count(pinned.val)} in validation")
+    return Row("forced", clauses, "bold green" if pinned.satisfied else "bold red")
+
+
+def _tolerance(constraints: ConstraintsSummary) -> Row | None:
+    tolerance = constraints.tolerance
+    if tolerance is None or not tolerance.was_found:
+        return None
+    how = "proven the smallest" if tolerance.proven_smallest else "the smallest found in time"
+    return Row("tolerance", (human_number(tolerance.general), how))
+
+
 def _missed_cell(cell: CellSummary) -> str:
     name = ", ".join(f"{printable(word)}={printable(str(value))}" for word, value in cell.cell.items())
     lower, upper = human_count(cell.lower), human_count(cell.upper)
     wanted = lower if lower == upper else f"{lower} to {upper}"
-    return f"{name or 'all rows'}: {human_count(cell.actual)} of {human_count(cell.size)}, wanted {wanted}"
+    where = "" if cell.part is None else f" in {printable(cell.part)}"
+    found = f"{human_count(cell.actual)} of {human_count(cell.size)}"
+    return f"{name or 'all rows'}{where}: {found}, wanted {wanted}"
 
 
 def _certificate(certificate: Certificate | None) -> Row:

@@ -53,7 +53,7 @@ def read_run_indices(directory: Path, formats: Sequence[str]) -> IndexFiles:
             except InputError as error:
                 faults.append(error.message)
                 continue
-            if (kind := _stored_type(path, suffix)) != "int64":
+            if (kind := stored_type(path, suffix)) != "int64":
                 faults.append(f"{path.name} holds {kind}, not int64")
             if not np.array_equal(sides.setdefault(part, rows), rows):
                 faults.append(f"{path.name} differs from {part}.{formats[0]}")
@@ -123,7 +123,7 @@ def check_ids(
     return Check("id files", OK, f"the ids of column {dataset.id_name}, in the order of the rows")
 
 
-def _stored_type(path: Path, suffix: str) -> str:
+def stored_type(path: Path, suffix: str) -> str:
     """The type in which a readable index file stores its numbers; text has none of its own."""
     if suffix == "npy":
         dtype = np.load(path, mmap_mode="r", allow_pickle=False).dtype

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.requirements import FREE, TRAIN, VAL, Requirements
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 
@@ -37,6 +39,27 @@ def check_partition(
     wrong = {"neither side": missing, "a side though excluded or dropped": left_out}
     covered = f"{len(dataset.rows)} of {n} rows take part, each is on a side"
     yield _judge("rows complete", wrong, covered, "")
+
+
+def check_requirements(
+    train: Indices, val: Indices, dataset: Dataset, asked: Requirements, *, freed_by: str | None = None
+) -> Iterator[Check]:
+    """Check every family's counts, that units are whole, and that forced rows are where they must be."""
+    for family in asked.families:
+        found = check_cells(train, val, dataset, family, freed_by=freed_by)
+        words = ",".join(family.cells.names[0]) or "all rows"
+        yield found if len(asked.families) == 1 else replace(found, name=f"{found.name} of {words}")
+    in_val, in_train = np.isin(dataset.rows, val), np.isin(dataset.rows, train)
+    if asked.units is not None:
+        kept = np.bincount(asked.units[in_val], minlength=asked.n_atoms) > 0
+        torn = kept & (np.bincount(asked.units[in_train], minlength=asked.n_atoms) > 0)
+        rows = dataset.rows[torn[asked.units]]
+        whole = f"{asked.n_atoms} units of {dataset.together}, none divided"
+        yield _judge("units whole", {f"{int(torn.sum())} units divided": rows}, whole, "")
+    forced = {"train": (asked.pinned == TRAIN) & ~in_train, "val": (asked.pinned == VAL) & ~in_val}
+    if (asked.pinned != FREE).any():
+        astray = {side: dataset.rows[rows] for side, rows in forced.items()}
+        yield _judge("forced rows", astray, f"all {int((asked.pinned != FREE).sum())} in place", "missing")
 
 
 def check_cells(

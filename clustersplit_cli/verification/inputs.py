@@ -11,7 +11,7 @@ from typing import Any
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.errors import InputError
 
-_COMPANIONS = ("label_file", "domain_file", "metadata")
+_COMPANIONS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 
 
 def locate_inputs(
@@ -25,7 +25,7 @@ def locate_inputs(
     Parameters
     ----------
     request : how to read, with companions where the report says they are.
-    moved : `features`, `label_file`, `domain_file`, `metadata` where the user says they are; None: unsaid.
+    moved : `features`, `label_file` and so on, where the user says they are now; None: unsaid.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def locate_inputs(
     for name in _COMPANIONS:
         stated: Path | None = getattr(request, name)
         option = f"--{name.replace('_', '-')}"
-        found[name] = moved[name] or (None if stated is None else _present(directory, stated, option))
+        found[name] = moved.get(name) or (None if stated is None else _present(directory, stated, option))
     return replace(request, **found)  # type: ignore[arg-type]
 
 

@@ -11,23 +11,29 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli import pipeline
-from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.direct import by_definition
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.geometry import FactorGeometry
 from clustersplit_cli.core.problem import Members, evaluate
 from clustersplit_cli.core.search import Run, Solution, Step
 from clustersplit_cli.core.strategies import WITHOUT_QUOTAS
+from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
 from clustersplit_cli.verification.files import IndexFiles, check_ids, stated_formats
-from clustersplit_cli.verification.indices import check_cells, check_partition, is_partition, named_rows
+from clustersplit_cli.verification.indices import (
+    check_partition,
+    check_requirements,
+    is_partition,
+    named_rows,
+)
 from clustersplit_cli.verification.stated import check_stated, check_trace, differences
 
 DEFINITION_TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}
@@ -85,7 +91,9 @@ def verify_run(
     yield from partition
     if dataset.ids is not None and is_partition(partition):
         yield check_ids(claim.directory, stated_formats(claim.report["config"]), claim.indices.sides, dataset)
-    yield check_cells(train, val, dataset, _constraints(dataset, options), freed_by=claim.freed_by)
+    with pool(options.threads) as workers:
+        asked = requirements_of(dataset, options, workers)
+    yield from check_requirements(train, val, dataset, asked, freed_by=claim.freed_by)
     if not (is_partition(partition) and len(train) and len(val)):
         yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
         return
@@ -111,13 +119,9 @@ def verify_split(indices: IndexFiles, dataset: Dataset, options: CheckedOptions)
     if indices.is_complete:
         train, val = indices.sides["train"], indices.sides["val"]
         yield from check_partition(train, val, dataset, must_be_sorted=False)
-        yield check_cells(train, val, dataset, _constraints(dataset, options))
-
-
-def _constraints(dataset: Dataset, options: CheckedOptions) -> Constraints:
-    columns = {word: (found.codes, found.values) for word, found in dataset.categories.items()}
-    cells = joint_cells(columns, len(dataset.rows))
-    return make_constraints(cells, options.holdout, options.tolerance, options.rounding)
+        with pool(options.threads) as workers:
+            asked = requirements_of(dataset, options, workers)
+        yield from check_requirements(train, val, dataset, asked)
 
 
 def _recompute(claim: Claim, setting: pipeline.Setting, members: Members, progress: Progress) -> Outcome:
@@ -197,6 +201,8 @@ def _check_definition(
 
 def _check_ties(setting: pipeline.Setting, members: Members) -> Check:
     """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
+    if setting.requirements.units is not None:
+        return Check("identical rows", SKIPPED, "units of rows stay together")
     codes = setting.problem.constraints.cells.codes
     lowest = lowest_rows_first(members, setting.dataset.features, codes, setting.workers)
     wrong = setting.dataset.rows[lowest != members]

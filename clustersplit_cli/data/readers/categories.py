@@ -36,6 +36,23 @@ def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categ
     return _compact(codes, values)
 
 
+def encode_units(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the units of some rows in the order in which they first appear; any values will do."""
+    codes, _ = _dictionary(column, word)
+    codes = codes[rows]
+    missing = rows[codes < 0]
+    if len(missing):
+        raise InputError(
+            f"column {word!r}, which keeps rows together, has no value in {len(missing)} rows: "
+            f"{listed(missing.tolist())}",
+            hint="give rows that are on their own a value of their own",
+        )
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return place[inverse.reshape(-1)]
+
+
 def restrict(categories: Categories, kept: NDArray[np.bool_]) -> Categories:
     """Keep some of the rows, and of the values only those that still occur."""
     return _compact(categories.codes[kept], np.array(categories.values, dtype=object))

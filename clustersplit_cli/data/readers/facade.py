@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadRequest
+from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.arrow_values import combined
-from clustersplit_cli.data.readers.categories import encode, restrict, rows_with_value
+from clustersplit_cli.data.readers.bins import bin_numbers
+from clustersplit_cli.data.readers.categories import encode, encode_units, restrict, rows_with_value
 from clustersplit_cli.data.readers.columns import FeatureColumns, choose_features
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.roles import DOMAIN, LABEL, Inputs, Place, Roles, assign_roles
-from clustersplit_cli.errors import InputError
+from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -82,8 +84,21 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         kept = ~excluded
         rows = np.flatnonzero(kept)
         _check_enough(len(rows), f"only {len(rows)} of {n_rows} rows are left after --exclude")
-        categories = {word: encode(columns.at(place), word, rows) for word, place in roles.family.items()}
+        notes = _notes(inputs, roles, features)
+        categories = {}
+        for word, place in roles.family.items():
+            if word == LABEL and request.label_bins is not None:
+                categories[word], found = bin_numbers(columns.at(place), word, rows, request.label_bins)
+                notes += found
+            else:
+                categories[word] = encode(columns.at(place), word, rows)
+        units = (
+            None
+            if roles.together is None
+            else encode_units(columns.at(roles.together), roles.together.column, rows)
+        )
         ids = columns.ids(roles.ids)
+        pins = read_pins(request, ids, n_rows, rows)
         matrix = matrices.read_matrix(inputs.features, features, kept, progress)
         names = features.feature_names(matrix.shape[1])
         finite = matrices.finite_rows(matrix)
@@ -98,6 +113,8 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
             )
             matrix, rows = matrices.drop_rows(matrix, finite), rows[finite]
             categories = {word: restrict(column, finite) for word, column in categories.items()}
+            units = None if units is None else np.unique(units[finite], return_inverse=True)[1].reshape(-1)
+            pins = pins.restricted_to(finite)
         if matrices.is_constant(matrix):
             raise InputError(
                 f"all features of {shown(request.path)} are constant: all {len(rows)} rows are the same",
@@ -114,9 +131,13 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
             n_dropped=n_dropped,
             ids=ids,
             id_name=request.id_column,
-            files=prints.files(),
-            notes=_notes(inputs, roles, features),
+            files=(*prints.files(), *pins.files),
+            notes=notes,
             dropped=dropped,
+            families=request.families,
+            together=request.together,
+            units=units,
+            pinned=pins.sides,
         )
 
 
@@ -125,8 +146,7 @@ class _Columns:
 
     def __init__(self, inputs: Inputs, roles: Roles) -> None:
         places = [*roles.family.values(), *(place for _, place, _ in roles.exclude)]
-        if roles.ids is not None:
-            places.append(roles.ids)
+        places += [place for place in (roles.ids, roles.together) if place is not None]
         self._tables: dict[str, pa.Table] = {}
         lengths: dict[str, int] = {}
         for role, source in inputs.by_role().items():
@@ -173,6 +193,11 @@ def _open(request: ReadRequest) -> tuple[Inputs, Roles, FeatureColumns]:
         metadata=None if request.metadata is None else open_table(request.metadata),
     )
     roles = assign_roles(request, inputs)
+    if request.label_bins is not None and LABEL not in roles.family:
+        raise UsageError(
+            "--label-bins has no effect, because --stratify does not name the label",
+            hint="drop --label-bins, or add label to --stratify",
+        )
     return inputs, roles, choose_features(inputs.features, request.columns, roles.reserved)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.dataset import EXACT_DUPLICATES, ReadRequest
 from clustersplit_cli.data.readers.naming import shown, suggestion
 from clustersplit_cli.data.readers.source import Source
 from clustersplit_cli.errors import InputError, UsageError
@@ -45,6 +45,7 @@ class Roles:
     family : the columns whose joint values are the cells, by the user's words, in order.
     exclude : (word, place, value as text) of rows to leave out.
     ids : the id column.
+    together : the column of units.
     reserved : columns of the features file that are never features.
     notes : warnings, as (code, message).
     """
@@ -52,6 +53,7 @@ class Roles:
     family: Mapping[str, Place]
     exclude: tuple[tuple[str, Place, str], ...]
     ids: Place | None
+    together: Place | None
     reserved: frozenset[str]
     notes: tuple[tuple[str, str], ...]
 
@@ -72,12 +74,14 @@ def assign_roles(request: ReadRequest, inputs: Inputs) -> Roles:
     family = {word: finder.word(word, known) for word in words}
     exclude = tuple((word, finder.word(word, known), value) for word, value in request.exclude)
     ids = finder.word(request.id_column, {}) if request.id_column is not None else None
-    used = [*known.values(), *family.values(), *(place for _, place, _ in exclude), ids]
+    by_column = request.together not in (None, EXACT_DUPLICATES)
+    together = finder.word(request.together or "", known) if by_column else None
+    used = [*known.values(), *family.values(), *(place for _, place, _ in exclude), ids, together]
     # A column that is used from a companion file is not a feature under the same name either.
     reserved = {
         place.column for place in used if place is not None and place.column in inputs.features.columns
     }
-    return Roles(family, exclude, ids, frozenset(reserved), tuple(finder.notes))
+    return Roles(family, exclude, ids, together, frozenset(reserved), tuple(finder.notes))
 
 
 class _Finder:

@@ -1,0 +1,146 @@
+"""From a fractional choice of atoms to a whole one: flips and pairs of flips.
+
+Branch and bound seldom finishes on units of very different sizes. These exchanges are quick, always take the
+same steps, and what they find is a good place for branch and bound to begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FIRST = 48
+"""Flips that are tried as the first of a pair."""
+MAX_STEPS = 400
+
+
+@dataclass
+class _State:
+    """A choice, its counts per cell, and what does not change: rows per cell and atom, bounds and costs."""
+
+    matrix: NDArray[np.int32]  # (cells, atoms), of the free atoms
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+    costs: NDArray[np.float64]
+    chosen: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+
+    @property
+    def signs(self) -> NDArray[np.int32]:
+        return np.where(self.chosen, -1, 1).astype(np.int32)
+
+    def broken(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows by which bounds are broken, for counts of shape (cells, k)."""
+        under = np.maximum(self.lower[:, None] - counts, 0)
+        over = np.maximum(counts - self.upper[:, None], 0)
+        return np.asarray((under + over).sum(axis=0))
+
+    def flip(self, atom: int) -> None:
+        sign = -1 if self.chosen[atom] else 1
+        self.counts = self.counts + sign * self.matrix[:, atom]
+        self.chosen[atom] = not self.chosen[atom]
+
+
+def repair(
+    matrix: NDArray[np.int32],
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    costs: NDArray[np.float64],
+    chosen: NDArray[np.bool_],
+) -> NDArray[np.bool_] | None:
+    """Bring a choice within its bounds by cheap flips, then make it cheaper; None if it stays outside.
+
+    Parameters
+    ----------
+    matrix : (cells, atoms)
+    chosen : (atoms,)
+    """
+    state = _State(matrix, lower, upper, costs, chosen.copy(), matrix.astype(np.int64) @ chosen)
+    if not _meet(state):
+        return None
+    _cheapen(state)
+    return state.chosen
+
+
+def _meet(state: _State) -> bool:
+    """Flip towards the bounds: what breaks them least, per cost."""
+    broken = int(state.broken(state.counts[:, None])[0])
+    for _ in range(MAX_STEPS):
+        if broken == 0:
+            return True
+        signs = state.signs
+        after = state.broken(state.counts[:, None] + signs * state.matrix)
+        change = signs * state.costs
+        # Rows mended per cost; whatever mends and saves at once comes first.
+        gain = np.where(after < broken, (broken - after) / np.maximum(change, 1e-12), 0.0)
+        best = int(np.argmax(gain))
+        if gain[best] > 0:
+            state.flip(best)
+            broken = int(after[best])
+            continue
+        pair = _mending_pair(state, broken, after, change)
+        if pair is None:
+            return False
+        for atom in pair:
+            state.flip(atom)
+        broken = int(state.broken(state.counts[:, None])[0])
+    return broken == 0
+
+
+def _mending_pair(
+    state: _State, broken: int, after: NDArray[np.int64], change: NDArray[np.float64]
+) -> tuple[int, int] | None:
+    """The pair of flips that mends most, the cheapest among equals."""
+    signs = state.signs
+    best: tuple[int, float, int, int] | None = None
+    for first in np.lexsort((change, after))[:FIRST].tolist():
+        counts = state.counts + signs[first] * state.matrix[:, first]
+        both = state.broken(counts[:, None] + signs * state.matrix)
+        both[first] = np.iinfo(np.int64).max
+        second = int(np.lexsort((change, both))[0])
+        found = (int(both[second]), float(change[first] + change[second]), first, second)
+        if found[0] < broken and (best is None or found < best):
+            best = found
+    return None if best is None else best[2:]
+
+
+def _cheapen(state: _State) -> None:
+    """Flip single atoms and pairs that save cost and stay within the bounds, the best first."""
+    noise = 1e-12 * float(np.abs(state.costs).max(initial=0.0))
+    for _ in range(MAX_STEPS):
+        signs = state.signs
+        change = signs * state.costs
+        within = state.broken(state.counts[:, None] + signs * state.matrix) == 0
+        alone = np.where(within, change, np.inf)
+        best = int(np.argmin(alone))
+        if alone[best] < -noise:
+            state.flip(best)
+            continue
+        pair = _saving_pair(state, signs, change, noise)
+        if pair is None:
+            return
+        for atom in pair:
+            state.flip(atom)
+
+
+def _saving_pair(
+    state: _State, signs: NDArray[np.int32], change: NDArray[np.float64], noise: float
+) -> tuple[int, int] | None:
+    """The pair of flips that saves most and stays within the bounds, led by one that saves much."""
+    best: tuple[float, int, int] | None = None
+    for first in np.argsort(change, kind="stable")[:FIRST].tolist():
+        if change[first] >= -noise:
+            break
+        counts = state.counts + signs[first] * state.matrix[:, first]
+        hopeful = np.flatnonzero(change < -change[first] - noise)
+        hopeful = hopeful[hopeful != first]
+        fits = state.broken(counts[:, None] + signs[hopeful] * state.matrix[:, hopeful]) == 0
+        if not fits.any():
+            continue
+        second = int(hopeful[fits][np.argmin(change[hopeful[fits]])])
+        saved = float(change[first] + change[second])
+        if best is None or saved < best[0]:
+            best = (saved, first, second)
+    return None if best is None else best[1:]

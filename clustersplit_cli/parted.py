@@ -1,0 +1,60 @@
+"""A partition before and after it is found: what it is made from, and everything that reports need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.image import Image, make_image
+from clustersplit_cli.core.partition import PartAssigner, PartitionMeasures
+from clustersplit_cli.core.partition_search import PartitionSolution
+from clustersplit_cli.core.parts import PartQuotas
+from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.holding import Held, Streams
+from clustersplit_cli.options import CheckedOptions
+
+WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
+"""Beyond so many rows the image that starts descend on is made narrower, to fit in memory."""
+
+
+@dataclass(frozen=True)
+class PartedSetting:
+    """What is known before the parts are chosen."""
+
+    dataset: Dataset
+    options: CheckedOptions
+    held: Held
+    quotas: PartQuotas
+    streams: Streams
+    workers: Workers
+
+    @cached_property
+    def assigner(self) -> PartAssigner:
+        """The assignment step; folds have no centroid of their own, so none need be handed out."""
+        unequal = len(set(self.quotas.shares)) > 1
+        return PartAssigner(self.quotas, self.workers, unequal, self.options.solver)
+
+    @cached_property
+    def image(self) -> Image:
+        """A low-rank image of the kernel."""
+        geometry = self.held.geometry
+        if geometry.n > WIDE_IMAGE_ROWS:
+            return make_image(geometry, self.streams.image, NARROW_RANK)
+        return make_image(geometry, self.streams.image)
+
+
+@dataclass(frozen=True)
+class PartedOutcome:
+    """A finished run, as the reports need it."""
+
+    setting: PartedSetting
+    config: Mapping[str, Any]
+    solution: PartitionSolution
+    measured: PartitionMeasures
+    certificate: FixedPoint | None
+    random: RandomMMD

@@ -1,0 +1,174 @@
+"""The order of the steps for folds and named parts: from a dataset to a partition and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.part_certificate import certify_partition
+from clustersplit_cli.core.partition import (
+    Labels,
+    PartitionMeasures,
+    evaluate_partition,
+    measure,
+)
+from clustersplit_cli.core.partition_search import PartitionSolution, search_partition
+from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
+from clustersplit_cli.core.search import EFFORTS
+from clustersplit_cli.core.workers import pool
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.parted import PartedOutcome, PartedSetting
+from clustersplit_cli.pipeline import CBC_CERTIFICATE_ROWS, Streams, hold_kernel
+from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.summary import Report
+from clustersplit_cli.requiring import families_of
+from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.summarize_parts import summarize_parts
+
+BATCH = 4
+
+
+@dataclass(frozen=True)
+class Parting:
+    """What to part into: folds, or parts with names and shares."""
+
+    folds: int | None = None
+    parts: tuple[tuple[str, Fraction], ...] = ()
+
+    def quotas(self, dataset: Dataset, options: CheckedOptions) -> PartQuotas:
+        """Give every part its share of every cell."""
+        families = families_of(dataset)
+        if len(families) > 1:
+            raise UsageError(
+                f"{len(families)} families of cells cannot be kept by {self.what}",
+                hint="join their columns with commas in one --stratify",
+            )
+        if self.folds is not None:
+            return fold_quotas(families[0], self.folds)
+        (each,) = options.tolerance.of_cells(families, Fraction(0))
+        return part_quotas(families[0], self.parts, [t or Fraction(0) for t in each], self._pins(dataset))
+
+    @property
+    def what(self) -> str:
+        """Folds, or parts."""
+        return "folds" if self.folds is not None else "--parts"
+
+    def _pins(self, dataset: Dataset) -> NDArray[np.int64] | None:
+        """Rows forced into the parts named train and val."""
+        if dataset.pinned is None:
+            return None
+        names = [name for name, _ in self.parts]
+        pins = np.full(len(dataset.rows), -1, dtype=np.int64)
+        for side, name in enumerate(("train", "val")):
+            forced = dataset.pinned == side
+            if forced.any() and name not in names:
+                raise UsageError(
+                    f"--force-{name} has no effect, because no part is named {name}",
+                    hint=f"name one of --parts {name}",
+                )
+            if forced.any():
+                pins[forced] = names.index(name)
+        return pins
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Row positions of every part, ascending, 0-based, in file order; the part of every row; the report."""
+
+    parts: Mapping[str, NDArray[np.int64]]
+    labels: Labels
+    report: Report
+
+
+def partition(
+    dataset: Dataset,
+    options: CheckedOptions,
+    parting: Parting,
+    *,
+    config: Mapping[str, Any] | None = None,
+    stopwatch: Stopwatch | None = None,
+    progress: Progress = silent,
+) -> Partition:
+    """Part the dataset and report on it; parameters as in `pipeline.split`."""
+    watch = stopwatch or Stopwatch()
+    with parted_setting(dataset, options, parting, watch, progress) as setting:
+        with watch.step("search"):
+            solution = find_partition(setting, progress)
+        outcome = report_on_parts(setting, solution, config or {}, watch, progress)
+    rows = {name: dataset.rows[solution.labels == part] for part, name in enumerate(setting.quotas.names)}
+    return Partition(rows, solution.labels, summarize_parts(outcome, watch))
+
+
+@contextmanager
+def parted_setting(
+    dataset: Dataset, options: CheckedOptions, parting: Parting, watch: Stopwatch, progress: Progress = silent
+) -> Iterator[PartedSetting]:
+    """State the problem and hold its kernel, within a pool of workers that ends with the block."""
+    streams = Streams.from_seed(options.seed)
+    with pool(options.threads) as workers:
+        with watch.step("constraints"):
+            quotas = parting.quotas(dataset, options)
+        held = hold_kernel(dataset, options, streams, workers, watch, progress)
+        yield PartedSetting(dataset, options, held, quotas, streams, workers)
+
+
+def find_partition(setting: PartedSetting, progress: Progress = silent) -> PartitionSolution:
+    """Search for the parts that differ most."""
+    options = setting.options
+    return search_partition(
+        setting.held.geometry,
+        setting.image,
+        setting.assigner,
+        restarts=options.restarts,
+        max_iter=options.max_iter,
+        effort=EFFORTS[options.effort],
+        nonnegative=setting.held.prepared.kernel.is_nonnegative and setting.held.memory.geometry == "dense",
+        rng=setting.streams.search,
+        progress=progress,
+    )
+
+
+def report_on_parts(
+    setting: PartedSetting,
+    solution: PartitionSolution,
+    config: Mapping[str, Any],
+    watch: Stopwatch,
+    progress: Progress = silent,
+) -> PartedOutcome:
+    """Measure a partition, whoever made it, and compare it with random ones."""
+    geometry, options, k = setting.held.geometry, setting.options, setting.quotas.k
+    with watch.step("search"):
+        measured = evaluate_partition(geometry, solution.labels, k)
+    certificate = None
+    with watch.step("certificate"):
+        progress("certificate", 0, 0)
+        if options.certify != "never":
+            by_cbc = options.certify == "always" or geometry.n <= CBC_CERTIFICATE_ROWS
+            certificate = certify_partition(measured, solution.labels, setting.assigner, by_cbc=by_cbc)
+    with watch.step("baseline"):
+        random = _random(setting, measured)
+    return PartedOutcome(setting, config, solution, measured, certificate, random)
+
+
+def _random(setting: PartedSetting, measured: PartitionMeasures) -> RandomMMD:
+    """Mean and spread of the same MMD over random partitions that meet the same quotas."""
+    geometry, k = setting.held.geometry, setting.quotas.k
+    values: list[float] = []
+    streams = setting.streams.baseline
+    for first in range(0, len(streams), BATCH):
+        drawn = [setting.assigner.random(stream) for stream in streams[first : first + BATCH]]
+        state = measure(geometry, np.stack(drawn, axis=1), k, geometry.search_dtype)
+        sizes = state.sizes.astype(np.float64)
+        pairs = (sizes.sum(axis=1) ** 2 - (sizes**2).sum(axis=1)) / 2
+        squared = np.maximum(measured.ssq_total - state.psi, 0.0) * geometry.n / pairs
+        values += np.sqrt(squared).tolist()
+    return RandomMMD(len(values), float(np.mean(values)), float(np.std(values, ddof=1)), tuple(values))

@@ -1,0 +1,204 @@
+"""The order of the checks for folds and named parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.partition import Labels
+from clustersplit_cli.core.partition_search import PartitionSolution
+from clustersplit_cli.core.parts import PartQuotas, parse_parts
+from clustersplit_cli.core.search import Run, Step
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.runs import read_indices
+from clustersplit_cli.errors import InputError
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.parted import PartedSetting
+from clustersplit_cli.partitioning import (
+    Parting,
+    find_partition,
+    parted_setting,
+    report_on_parts,
+)
+from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.summarize_parts import summarize_parts
+from clustersplit_cli.verification.files import check_ids, stored_type
+from clustersplit_cli.verification.indices import named_rows
+from clustersplit_cli.verification.stated import check_stated, check_trace, differences
+
+Indices = NDArray[np.int64]
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class PartedClaim:
+    """A directory of folds or parts as it was found; attributes as of `Claim`."""
+
+    directory: Path
+    report: Mapping[str, Any]
+    config: Mapping[str, Any]
+    formats: Sequence[str]
+
+    @property
+    def parting(self) -> Parting:
+        """What the report says was made."""
+        k = self.report["config"].get("k")
+        return (
+            Parting(folds=k) if k is not None else Parting(parts=parse_parts(self.report["config"]["parts"]))
+        )
+
+
+def is_parted(config: Mapping[str, Any]) -> bool:
+    """Whether a run made folds or named parts."""
+    return config.get("k") is not None or config.get("parts") is not None
+
+
+def verify_parts(
+    claim: PartedClaim,
+    dataset: Dataset,
+    options: CheckedOptions,
+    *,
+    rerun: bool = False,
+    progress: Progress = silent,
+) -> Iterator[Check]:
+    """Check a directory of folds or parts against its input; `rerun` also searches again."""
+    quotas = claim.parting.quotas(dataset, options)
+    folds = claim.parting.folds is not None
+    parts, faults = _read(claim, quotas, folds)
+    if faults:
+        yield Check("index files", FAILED, "; ".join(faults[:_NAMED]))
+        yield Check("recomputed results", SKIPPED, "an index file cannot be trusted")
+        return
+    yield Check("index files", OK, f"whole, int64, {len(parts)} parts")
+    labels, wrong = _labels(parts, quotas, dataset)
+    if wrong:
+        yield Check("rows complete", FAILED, "; ".join(wrong[:_NAMED]))
+        yield Check("recomputed results", SKIPPED, "the index files do not describe parts of the input")
+        return
+    yield Check("rows complete", OK, f"each of {len(dataset.rows)} rows is in one part, in ascending order")
+    if folds:
+        yield _check_folds(claim, dataset, labels, quotas)
+    if dataset.ids is not None:
+        yield check_ids(claim.directory, claim.formats, parts, dataset)
+    yield _check_counts(quotas, labels)
+    with parted_setting(dataset, options, claim.parting, Stopwatch(), progress) as setting:
+        recomputed = _recompute(claim, setting, _given(labels, claim.report), progress)
+        yield from check_stated(claim.report, recomputed)
+        yield check_trace(claim.report)
+        if rerun:
+            solution = find_partition(setting, progress)
+            changed = dataset.rows[solution.labels != labels]
+            faults = [f"rows {named_rows(changed)} go to other parts"] if len(changed) else []
+            again = _recompute(claim, setting, solution, progress)
+            for key in ("trace", "search", "restarts"):
+                faults += differences(claim.report.get(key), again[key], key)
+            how = "; ".join(faults[:_NAMED]) or "the same parts, trace and restarts"
+            yield Check("search again", FAILED if faults else OK, how)
+
+
+def _read(claim: PartedClaim, quotas: PartQuotas, folds: bool) -> tuple[dict[str, Indices], list[str]]:
+    """Read the rows of every part in every format; all must say the same."""
+    parts: dict[str, Indices] = {}
+    faults: list[str] = []
+    for name in quotas.names:
+        stem = f"{name}/val" if folds else name
+        for suffix in claim.formats:
+            path = claim.directory / f"{stem}.{suffix}"
+            try:
+                rows = read_indices(path)
+            except InputError as error:
+                faults.append(error.message)
+                continue
+            if (kind := stored_type(path, suffix)) != "int64":
+                faults.append(f"{stem}.{suffix} holds {kind}, not int64")
+            if not np.array_equal(parts.setdefault(stem, rows), rows):
+                faults.append(f"{stem}.{suffix} differs from {stem}.{claim.formats[0]}")
+    return parts, faults
+
+
+def _labels(parts: Mapping[str, Indices], quotas: PartQuotas, dataset: Dataset) -> tuple[Labels, list[str]]:
+    """The part of every row that takes part, and what keeps the files from being a partition."""
+    labels = np.full(dataset.n_rows, -1, dtype=np.int64)
+    wrong: list[str] = []
+    for part, (name, rows) in enumerate(parts.items()):
+        outside = rows[(rows < 0) | (rows >= dataset.n_rows)]
+        if len(outside):
+            wrong.append(f"{name}: rows {named_rows(outside)} outside 0..{dataset.n_rows - 1}")
+            continue
+        if (np.diff(rows) <= 0).any():
+            wrong.append(f"{name}: rows repeated or not ascending")
+        taken = rows[labels[rows] >= 0]
+        if len(taken):
+            wrong.append(f"{name}: rows {named_rows(taken)} in another part as well")
+        labels[rows] = part
+    missing = dataset.rows[labels[dataset.rows] < 0]
+    if len(missing):
+        wrong.append(f"rows {named_rows(missing)} in no part")
+    extra = np.setdiff1d(np.flatnonzero(labels >= 0), dataset.rows)
+    if len(extra):
+        wrong.append(f"rows {named_rows(extra)} in a part though excluded or dropped")
+    return labels[dataset.rows], wrong
+
+
+def _check_folds(claim: PartedClaim, dataset: Dataset, labels: Labels, quotas: PartQuotas) -> Check:
+    """Check that every fold's training rows are the other folds, and that the fold of every row is right."""
+    faults = []
+    numbers = np.full(dataset.n_rows, -1, dtype=np.int64)
+    numbers[dataset.rows] = labels
+    try:
+        for suffix in claim.formats:
+            if not np.array_equal(read_indices(claim.directory / f"folds.{suffix}"), numbers):
+                faults.append(f"folds.{suffix} is not the fold of every row")
+            for fold, name in enumerate(quotas.names):
+                rows = read_indices(claim.directory / name / f"train.{suffix}")
+                if not np.array_equal(rows, dataset.rows[labels != fold]):
+                    faults.append(f"{name}/train.{suffix} is not what the other folds are")
+    except InputError as error:
+        faults.append(error.message)
+    if faults:
+        return Check("folds agree", FAILED, "; ".join(faults[:_NAMED]))
+    return Check("folds agree", OK, f"{quotas.k} folds, each with the others to train on")
+
+
+def _check_counts(quotas: PartQuotas, labels: Labels) -> Check:
+    counts = quotas.counts(labels)
+    wrong = np.argwhere((counts < quotas.lower) | (counts > quotas.upper)).tolist()
+    if wrong:
+        named = [
+            f"{quotas.cells.describe(cell)}: {counts[cell, part]} in {quotas.names[part]}, "
+            f"wanted {quotas.lower[cell, part]} to {quotas.upper[cell, part]}"
+            for cell, part in wrong[:_NAMED]
+        ]
+        return Check("cell counts", FAILED, f"{len(wrong)} counts out of bounds: {'; '.join(named)}")
+    astray = int((labels[quotas.pinned >= 0] != quotas.pinned[quotas.pinned >= 0]).sum())
+    if astray:
+        return Check("cell counts", FAILED, f"{astray} rows are not in the part they are forced into")
+    return Check("cell counts", OK, f"{len(quotas.cells.sizes)} cells in {quotas.k} parts, all within bounds")
+
+
+def _given(labels: Labels, report: Mapping[str, Any]) -> PartitionSolution:
+    """Given parts in the form of ones that were found; how they were found is not looked at."""
+    try:
+        winner = report["search"]["winner"]
+        converged = any(run["start"] == winner and run["converged"] for run in report["restarts"])
+    except (KeyError, TypeError):
+        converged = True
+    nothing = Run("given", 0, 0.0, 0.0, converged)
+    return PartitionSolution(labels, (Step("start", 0, np.inf),), (nothing,), 0, converged)
+
+
+def _recompute(
+    claim: PartedClaim, setting: PartedSetting, solution: PartitionSolution, progress: Progress
+) -> dict[str, Any]:
+    outcome = report_on_parts(setting, solution, claim.config, Stopwatch(), progress)
+    report: dict[str, Any] = json.loads(render_json(summarize_parts(outcome, Stopwatch())))
+    return report
