@@ -151,7 +151,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     if not setting.requirements.separates:
-        return _find_coupled(setting, progress)
+        return _find_coupled(setting, progress, count)
     return search(
         setting.problem,
         setting.image,
@@ -170,7 +170,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
     )
 
 
-def _find_coupled(setting: Setting, progress: Progress) -> Solution:
+def _find_coupled(setting: Setting, progress: Progress, count: int) -> Solution:
     """Search where a program makes every assignment step."""
     options, coupling = setting.options, setting.coupling
     over_rows = setting.requirements.units is None
@@ -191,6 +191,7 @@ def _find_coupled(setting: Setting, progress: Progress) -> Solution:
         nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
         rng=setting.streams.search,
         canonical=canonical,
+        count=count,
         progress=progress,
     )
 

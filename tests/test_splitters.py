@@ -29,7 +29,13 @@ from sklearn.model_selection import (  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
-from clustersplit_cli import ClusterShuffleSplit, ClusterSplitWarning, cluster_split, mmd  # noqa: E402
+from clustersplit_cli import (  # noqa: E402
+    ClusterShuffleSplit,
+    ClusterSplitWarning,
+    cluster_split,
+    mmd,
+    remembering,
+)
 from clustersplit_cli import splitters as module  # noqa: E402
 
 ROWS = 150
@@ -51,7 +57,7 @@ def routing() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    module._memory.clear()
+    remembering.forget()
 
 
 @pytest.fixture

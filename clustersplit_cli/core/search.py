@@ -232,6 +232,7 @@ def search(
             lambda trails: bring_to_rest(trails, exactly=True),
             count=count,
             max_iter=max_iter,
+            draw=lambda streams: random_splits(problem.constraints, streams),
             rng=rng.spawn(1)[0],
         )
     return Solution(

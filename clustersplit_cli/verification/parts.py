@@ -57,11 +57,6 @@ class PartedClaim:
         )
 
 
-def is_parted(config: Mapping[str, Any]) -> bool:
-    """Whether a run made folds or named parts."""
-    return config.get("k") is not None or config.get("parts") is not None
-
-
 def verify_parts(
     claim: PartedClaim,
     dataset: Dataset,
