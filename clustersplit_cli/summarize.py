@@ -47,7 +47,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
         trace=_trace(outcome),
         search=_search(outcome),
         restarts=tuple(
-            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged)
+            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged, run.trace)
             for run in outcome.solution.runs
         ),
         constraints=_constraints(outcome),

@@ -52,7 +52,7 @@ def summarize_parts(outcome: PartedOutcome, watch: Stopwatch) -> summary.Report:
         trace=trace,
         search=summary.Search(setting.options.effort, solution.runs[solution.winner].start, gained),
         restarts=tuple(
-            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged)
+            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged, run.trace)
             for run in solution.runs
         ),
         constraints=_constraints(setting.quotas, solution.labels),

@@ -290,6 +290,7 @@ def _perturb(
                 psi=float(end.psi[run]),
                 witness=end.witness[:, run],
                 converged=bool(end.converged[run]),
+                trace=(*parent.trace, float(end.psi[run])),
             )
             trails.append(better.through("perturb", [np.packbits(better.members)]))
         gain = parent.psi - float(end.psi.min())

@@ -28,6 +28,7 @@ class Descent:
     iterations : (r,) steps taken.
     converged : (r,) whether the last step changed nothing, rather than the steps running out.
     visited : for every start, the splits it went through after the initial one, packed by `np.packbits`.
+    trace : for every start, the objective of the initial split and after every step.
     """
 
     members: Members
@@ -36,6 +37,7 @@ class Descent:
     iterations: NDArray[np.int64]
     converged: NDArray[np.bool_]
     visited: tuple[tuple[NDArray[np.uint8], ...], ...]
+    trace: tuple[tuple[float, ...], ...]
 
 
 class _Batch:
@@ -46,6 +48,7 @@ class _Batch:
         self.members = starts.copy()
         self.psi, self.witness, self.difference = state.psi.copy(), state.witness, state.difference
         self.visited: list[list[NDArray[np.uint8]]] = [[] for _ in range(starts.shape[1])]
+        self.trace = [[psi] for psi in self.psi.tolist()]
         # Smaller gains, relative to the scatter explained so far, are rounding.
         self.noise = 1e-7 if self.dtype == np.float32 else 1e-13
 
@@ -71,13 +74,15 @@ class _Batch:
         self.difference[:, to] = state.difference[:, lower]
         for run in to:
             self.visited[run].append(np.packbits(self.members[:, run]))
+            self.trace[run].append(float(self.psi[run]))
         return moved
 
     def result(self, converged: NDArray[np.bool_]) -> Descent:
         """Close the batch."""
         steps = np.array([len(splits) for splits in self.visited], dtype=np.int64)
         visited = tuple(tuple(splits) for splits in self.visited)
-        return Descent(self.members, self.psi, self.witness, steps, converged, visited)
+        trace = tuple(map(tuple, self.trace))
+        return Descent(self.members, self.psi, self.witness, steps, converged, visited, trace)
 
 
 def descend(

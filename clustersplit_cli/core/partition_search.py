@@ -14,6 +14,7 @@ from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.pair_polish import polish_pairs
 from clustersplit_cli.core.partition import Labels, PartAssigner, measure
 from clustersplit_cli.core.search import Effort, Run, Step
+from clustersplit_cli.core.trail import UNMEASURED, joined, shortened
 from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048
@@ -27,7 +28,10 @@ STIRRED = 0.15
 
 @dataclass(frozen=True)
 class Walk:
-    """One run: the partition it has reached, its Psi, and what it passed, as (phase, Psi)."""
+    """One run: the partition it has reached, its Psi, and what it passed, as (phase, Psi).
+
+    `trace` is Psi at the start and after every step, where the last one was taken.
+    """
 
     start: int
     labels: Labels
@@ -35,6 +39,7 @@ class Walk:
     passed: tuple[tuple[str, float], ...]
     steps: int
     converged: bool
+    trace: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,8 @@ def descend_partitions(
     result = list(walks)
     state = measure(geometry, np.stack([walk.labels for walk in result], axis=1), k, dtype)
     for run, walk in enumerate(result):
-        result[run] = replace(walk, psi=float(state.psi[run]))
+        psi = float(state.psi[run])
+        result[run] = replace(walk, psi=psi, trace=joined(walk.trace, (psi,)))
     noise = WORTHWHILE if roughly else 1e-7 if np.dtype(dtype) == np.float32 else 1e-13
     assign = assigner.assign_in_order if roughly else assigner.assign
     spread = max(_scatter(geometry), np.finfo(np.float64).tiny)
@@ -143,6 +149,7 @@ def descend_partitions(
                 psi=float(state.psi[column]),
                 passed=(*walk.passed, (phase, float(state.psi[column]))),
                 steps=walk.steps + 1,
+                trace=(*walk.trace, float(state.psi[column])),
             )
         active = [active[column] for column in moved]
         if not active:
@@ -168,7 +175,7 @@ def _begun(geometry: Geometry, walk: Walk, starts: Labels, k: int) -> Walk:
     both = np.stack([starts[:, walk.start], walk.labels], axis=1)
     first, here = (float(psi) for psi in measure(geometry, both, k, np.float64).psi)
     passed = (("start", first),) if here >= first else (("start", first), ("explore", here))
-    return replace(walk, psi=here, passed=passed)
+    return replace(walk, psi=here, passed=passed, trace=joined(walk.trace, (here,)))
 
 
 def _settle(
@@ -186,7 +193,11 @@ def _settle(
         if polished.changes == 0 or polished.psi >= walk.psi:
             break
         walk = replace(
-            walk, labels=polished.labels, psi=polished.psi, passed=(*walk.passed, ("polish", polished.psi))
+            walk,
+            labels=polished.labels,
+            psi=polished.psi,
+            passed=(*walk.passed, ("polish", polished.psi)),
+            trace=(*walk.trace, polished.psi),
         )
     return rested or walk
 
@@ -265,7 +276,8 @@ def _stir(
         costs = state.costs()[0]
         noise = rng.normal(scale=STIRRED * float(costs.std()), size=(batch, *costs.shape))
         stirred = assigner.assign_in_order(costs + noise).labels
-        kicked = [replace(best, labels=labels, passed=()) for labels in stirred]
+        onwards = (*best.trace, UNMEASURED)
+        kicked = [replace(best, labels=labels, passed=(), trace=onwards) for labels in stirred]
         ends = descend_partitions(
             *(field, kicked, assigner, max_iter, field.search_dtype, "perturb"), roughly=field.n > SMALL
         )
@@ -287,7 +299,9 @@ def _runs(geometry: Geometry, names: Sequence[str], ends: Sequence[Walk], k: int
         sizes = state.sizes[run].astype(np.float64)
         pairs = (sizes.sum() ** 2 - (sizes**2).sum()) / 2
         squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
-        runs.append(Run(name, walk.steps, float(state.psi[run]), float(np.sqrt(squared)), walk.converged))
+        psi = float(state.psi[run])
+        trace = shortened(walk.trace, psi)
+        runs.append(Run(name, walk.steps, psi, float(np.sqrt(squared)), walk.converged, trace))
     return tuple(runs)
 
 

@@ -32,7 +32,7 @@ from clustersplit_cli.core.starts import (
     random_splits,
     spectral_splits,
 )
-from clustersplit_cli.core.trail import Trail, best_distinct
+from clustersplit_cli.core.trail import Trail, best_distinct, shortened
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
@@ -85,13 +85,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Run:
-    """Where one start ended."""
+    """Where one start ended, and Psi on the way there, from its initial split on.
+
+    Steps that were taken on an image of the kernel are as the image saw them, shifted to end at `psi`.
+    """
 
     start: str
     iterations: int
     psi: float
     mmd: float
     converged: bool
+    trace: tuple[float, ...] = ()
 
 
 @dataclass
@@ -203,7 +207,13 @@ def search(
         noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         rivals = [
-            replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
+            replace(
+                best,
+                members=end.members[:, run],
+                psi=float(end.psi[run]),
+                witness=end.witness[:, run],
+                trace=(*best.trace, float(end.psi[run])),
+            )
             for run in range(effort.batch)
         ]
         rivals = bring_to_rest(best_distinct(rivals, effort.candidates), exactly=False)
@@ -214,7 +224,8 @@ def search(
     if count_splits(problem.constraints) <= MOST_SPLITS:
         members, psi = best_of_all(problem)
         if psi < best.psi - 1e-12 * problem.ssq_total:
-            best = replace(best, members=members, psi=psi).through("enumerate", [np.packbits(members)])
+            best = replace(best, members=members, psi=psi, trace=(*best.trace, psi))
+            best = best.through("enumerate", [np.packbits(members)])
     last = {trail.start: trail for trail in ends} | {
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
@@ -259,7 +270,13 @@ def _extend(
     weights = split_weights(np.stack([trail.members for trail in trails], axis=1), factors.dtype)
     members = at_targets(problem.constraints).choose(-image.spread(factors.T @ weights))
     return [
-        replace(trail, members=members[:, run], passed=(("start", np.packbits(members[:, run])),))
+        replace(
+            trail,
+            members=members[:, run],
+            passed=(("start", np.packbits(members[:, run])),),
+            # Psi is a sum over rows.
+            trace=tuple(psi * problem.n / field.n for psi in trail.trace),
+        )
         for run, trail in enumerate(trails)
     ]
 
@@ -291,7 +308,14 @@ def measure_runs(
         ]
     )
     runs = tuple(
-        Run(name, trail.iterations, float(value), _mmd(problem, trail, float(value)), trail.converged)
+        Run(
+            name,
+            trail.iterations,
+            float(value),
+            _mmd(problem, trail, float(value)),
+            trail.converged,
+            shortened(trail.trace, float(value)),
+        )
         for name, trail, value in zip(names, ends, psi, strict=False)
     )
     return runs, _steps([phase for phase, _ in best.passed], psi[len(ends) :].tolist())
