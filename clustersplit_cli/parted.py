@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.image import Image, make_image
@@ -50,7 +53,10 @@ class PartedSetting:
 
 @dataclass(frozen=True)
 class PartedOutcome:
-    """A finished run, as the reports need it."""
+    """A finished run, as the reports need it.
+
+    `random_rest` is the MMD of each part with all other rows, for every random partition; shape (r, k).
+    """
 
     setting: PartedSetting
     config: Mapping[str, Any]
@@ -58,3 +64,4 @@ class PartedOutcome:
     measured: PartitionMeasures
     certificate: FixedPoint | None
     random: RandomMMD
+    random_rest: NDArray[np.float64]

@@ -15,9 +15,9 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import (
     Labels,
-    PartitionMeasures,
     evaluate_partition,
     measure,
+    rest_squared,
 )
 from clustersplit_cli.core.partition_search import PartitionSolution, search_partition
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
@@ -28,7 +28,9 @@ from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.parted import PartedOutcome, PartedSetting
 from clustersplit_cli.pipeline import CBC_CERTIFICATE_ROWS, Streams, hold_kernel
+from clustersplit_cli.portray_parts import portray_parts
 from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.portrait import PartsPortrait
 from clustersplit_cli.reports.summary import Report
 from clustersplit_cli.requiring import families_of
 from clustersplit_cli.stopwatch import Stopwatch
@@ -82,11 +84,15 @@ class Parting:
 
 @dataclass(frozen=True)
 class Partition:
-    """Row positions of every part, ascending, 0-based, in file order; the part of every row; the report."""
+    """Row positions of every part, ascending, 0-based, in file order; the part of every row; the report.
+
+    On request a portrait.
+    """
 
     parts: Mapping[str, NDArray[np.int64]]
     labels: Labels
     report: Report
+    portrait: PartsPortrait | None = None
 
 
 def partition(
@@ -97,6 +103,7 @@ def partition(
     config: Mapping[str, Any] | None = None,
     stopwatch: Stopwatch | None = None,
     progress: Progress = silent,
+    with_portrait: bool = False,
 ) -> Partition:
     """Part the dataset and report on it; parameters as in `pipeline.split`."""
     watch = stopwatch or Stopwatch()
@@ -104,8 +111,9 @@ def partition(
         with watch.step("search"):
             solution = find_partition(setting, progress)
         outcome = report_on_parts(setting, solution, config or {}, watch, progress)
+        portrait = portray_parts(setting, solution.labels, outcome.random_rest) if with_portrait else None
     rows = {name: dataset.rows[solution.labels == part] for part, name in enumerate(setting.quotas.names)}
-    return Partition(rows, solution.labels, summarize_parts(outcome, watch))
+    return Partition(rows, solution.labels, summarize_parts(outcome, watch), portrait)
 
 
 @contextmanager
@@ -155,20 +163,28 @@ def report_on_parts(
             by_cbc = options.certify == "always" or geometry.n <= CBC_CERTIFICATE_ROWS
             certificate = certify_partition(measured, solution.labels, setting.assigner, by_cbc=by_cbc)
     with watch.step("baseline"):
-        random = _random(setting, measured)
-    return PartedOutcome(setting, config, solution, measured, certificate, random)
+        random, rest = random_parts(setting, measured.ssq_total)
+    return PartedOutcome(setting, config, solution, measured, certificate, random, rest)
 
 
-def _random(setting: PartedSetting, measured: PartitionMeasures) -> RandomMMD:
-    """Mean and spread of the same MMD over random partitions that meet the same quotas."""
+def portrait_of_parts(setting: PartedSetting, labels: Labels, ssq_total: float) -> PartsPortrait:
+    """Gather what an HTML report draws of parts made earlier; the same random ones are drawn anew."""
+    return portray_parts(setting, labels, random_parts(setting, ssq_total)[1])
+
+
+def random_parts(setting: PartedSetting, ssq_total: float) -> tuple[RandomMMD, NDArray[np.float64]]:
+    """Measure random partitions that meet the same quotas: the same MMD, and each part's to the rest."""
     geometry, k = setting.held.geometry, setting.quotas.k
     values: list[float] = []
+    rest: list[NDArray[np.float64]] = []
     streams = setting.streams.baseline
     for first in range(0, len(streams), BATCH):
         drawn = [setting.assigner.random(stream) for stream in streams[first : first + BATCH]]
         state = measure(geometry, np.stack(drawn, axis=1), k, geometry.search_dtype)
         sizes = state.sizes.astype(np.float64)
         pairs = (sizes.sum(axis=1) ** 2 - (sizes**2).sum(axis=1)) / 2
-        squared = np.maximum(measured.ssq_total - state.psi, 0.0) * geometry.n / pairs
+        squared = np.maximum(ssq_total - state.psi, 0.0) * geometry.n / pairs
         values += np.sqrt(squared).tolist()
-    return RandomMMD(len(values), float(np.mean(values)), float(np.std(values, ddof=1)), tuple(values))
+        rest.append(np.sqrt(rest_squared(state)))
+    overall = RandomMMD(len(values), float(np.mean(values)), float(np.std(values, ddof=1)), tuple(values))
+    return overall, np.concatenate(rest)

@@ -85,7 +85,7 @@ class Partition:
         with in_python_words():
             if left_out:
                 raise UsageError(
-                    f"{left_out} of {len(self.labels)} rows are in no part, which a PredefinedSplit cannot say",
+                    f"{left_out} rows are in no part, which a PredefinedSplit cannot say",
                     hint="use cv=list(partition.folds())",
                 )
         return PredefinedSplit(self.labels)
@@ -122,7 +122,7 @@ def cluster_folds(
     transformer: Any = None,
     drop_invalid: bool = False,
 ) -> Partition:
-    """Part rows into k folds that differ from each other as much as possible, with equal shares of every cell.
+    """Part rows into k folds that differ as much as possible, each with an equal share of every cell.
 
     The parameters are those of `cluster_split` and the options of `clustersplit kfold`; equal ones, with
     `random_state` for `--seed`, give equal folds.

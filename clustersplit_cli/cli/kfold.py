@@ -40,6 +40,7 @@ def kfold(
     out: opt.Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
+    html: opt.Html = False,
     force: opt.Force = False,
     config: opt.Config = None,
     json: opt.Json = False,

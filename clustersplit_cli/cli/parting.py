@@ -27,7 +27,6 @@ def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool
         "--rounding": given["rounding"] is not None,
         "--keep-together": given["keep_together"] is not None,
         "--bound": given["bound"] == "always",
-        "--html": given["html"],
     }
     if any(idle.values()):
         names = ", ".join(name for name, is_given in idle.items() if is_given)
@@ -66,7 +65,13 @@ def _run(
         output,
         console,
         lambda dataset, config, watch, progress: partition(
-            dataset, checked, parting, config={**config, **options}, stopwatch=watch, progress=progress
+            dataset,
+            checked,
+            parting,
+            config={**config, **options},
+            stopwatch=watch,
+            progress=progress,
+            with_portrait=output.html,
         ),
     )
     paths = output.write_parts(dataset, result, folds=parting.folds is not None)

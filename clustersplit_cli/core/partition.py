@@ -62,6 +62,17 @@ def measure(geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike) -> Sta
     return State(product.reshape(n, r, k), within, sizes, psi)
 
 
+def rest_squared(state: State) -> NDArray[np.float64]:
+    """MMD² between every part and all other rows, for a batch; shape (r, k)."""
+    sizes = state.sizes.astype(np.float64)
+    others = sizes.sum(axis=1, keepdims=True) - sizes
+    with_all = state.sums.sum(axis=0, dtype=np.float64)
+    within_others = with_all.sum(axis=1, keepdims=True) - 2.0 * with_all + state.inside
+    between = (with_all - state.inside) / (sizes * others)
+    squared = state.inside / sizes**2 + within_others / others**2 - 2.0 * between
+    return np.asarray(np.maximum(squared, 0.0))
+
+
 @dataclass(frozen=True)
 class Assigned:
     """What an assignment step found for a batch.

@@ -14,7 +14,7 @@ from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.pair_polish import polish_pairs
 from clustersplit_cli.core.partition import Labels, PartAssigner, measure
 from clustersplit_cli.core.search import Effort, Run, Step
-from clustersplit_cli.core.trail import UNMEASURED, joined, shortened
+from clustersplit_cli.core.trail import joined, shortened
 from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048
@@ -276,8 +276,7 @@ def _stir(
         costs = state.costs()[0]
         noise = rng.normal(scale=STIRRED * float(costs.std()), size=(batch, *costs.shape))
         stirred = assigner.assign_in_order(costs + noise).labels
-        onwards = (*best.trace, UNMEASURED)
-        kicked = [replace(best, labels=labels, passed=(), trace=onwards) for labels in stirred]
+        kicked = [replace(best, labels=labels, passed=(), trace=()) for labels in stirred]
         ends = descend_partitions(
             *(field, kicked, assigner, max_iter, field.search_dtype, "perturb"), roughly=field.n > SMALL
         )
@@ -285,7 +284,7 @@ def _stir(
         gain = best.psi - better.psi
         stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
         if gain > 0:
-            best = better
+            best = replace(better, trace=(*best.trace, better.psi))
     return best
 
 

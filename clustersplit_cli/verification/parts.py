@@ -51,10 +51,13 @@ class PartedClaim:
     @property
     def parting(self) -> Parting:
         """What the report says was made."""
-        k = self.report["config"].get("k")
-        return (
-            Parting(folds=k) if k is not None else Parting(parts=parse_parts(self.report["config"]["parts"]))
-        )
+        return stated_parting(self.report["config"])
+
+
+def stated_parting(config: Mapping[str, Any]) -> Parting:
+    """What the options of a report say was made."""
+    k = config.get("k")
+    return Parting(folds=k) if k is not None else Parting(parts=parse_parts(config["parts"]))
 
 
 def verify_parts(
