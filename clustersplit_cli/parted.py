@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.image import Image, make_image
-from clustersplit_cli.core.partition import PartAssigner, PartitionMeasures
+from clustersplit_cli.core.partition import Labels, PartAssigner, PartitionMeasures
 from clustersplit_cli.core.partition_search import PartitionSolution
 from clustersplit_cli.core.parts import PartQuotas
+from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.holding import Held, Streams
@@ -27,12 +28,13 @@ WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
 
 @dataclass(frozen=True)
 class PartedSetting:
-    """What is known before the parts are chosen."""
+    """What is known before the parts are chosen; `units` is None where rows are on their own."""
 
     dataset: Dataset
     options: CheckedOptions
     held: Held
     quotas: PartQuotas
+    units: UnitParts | None
     streams: Streams
     workers: Workers
 
@@ -41,6 +43,10 @@ class PartedSetting:
         """The assignment step; folds have no centroid of their own, so none need be handed out."""
         unequal = len(set(self.quotas.shares)) > 1
         return PartAssigner(self.quotas, self.workers, unequal, self.options.solver)
+
+    def random(self, rng: np.random.Generator) -> Labels:
+        """Draw parts that meet the quotas; shape (n,)."""
+        return self.assigner.random(rng) if self.units is None else self.units.random(rng)
 
     @cached_property
     def image(self) -> Image:

@@ -25,7 +25,6 @@ def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool
     idle = {
         "--h": holdout_said,
         "--rounding": given["rounding"] is not None,
-        "--keep-together": given["keep_together"] is not None,
         "--bound": given["bound"] == "always",
     }
     if any(idle.values()):

@@ -49,6 +49,7 @@ _RESOLVED_DEFAULTS = {
     ("solver", "selection"): "auto",
     ("solver", "highs"): "auto",
     ("solver", "transport"): "auto",
+    ("solver", "exchange"): "auto",
     ("label", "label"): None,
     ("domain", "domain"): None,
 }
