@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.dealing import deal_out
 from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import (
     Labels,
@@ -23,7 +24,7 @@ from clustersplit_cli.core.partition_search import PartitionSolution, search_par
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.search import EFFORTS
 from clustersplit_cli.core.unit_part_search import search_unit_parts
-from clustersplit_cli.core.unit_parts import UnitParts, deal_out
+from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import UsageError

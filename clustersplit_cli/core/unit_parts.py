@@ -1,24 +1,17 @@
-"""Units of rows that stay together, dealt out to several parts.
-
-Units rarely allow equal shares: first they are dealt out as evenly as can be found, which fixes how far
-counts may be off, and then exchanged between parts while that lowers Psi and no count leaves its bounds.
-"""
+"""Parts of whole units: which units may change places without any count leaving its bounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import permutations
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints import bounds
 from clustersplit_cli.core.partition import Labels
 from clustersplit_cli.core.parts import PartQuotas
-from clustersplit_cli.core.tolerances import smallest_tolerance
-from clustersplit_cli.errors import InfeasibleError
 
 CANDIDATES = 256
 """Units of each of two parts among which exchanges are looked for at a time."""
@@ -55,7 +48,7 @@ class UnitParts:
 
     def counts(self, labels: Labels) -> NDArray[np.int64]:
         """Rows of each cell in each part, shape (cells, parts)."""
-        return _counts(self.table, labels, self.quotas.k)
+        return counts_of(self.table, labels, self.quotas.k)
 
     def random(self, rng: np.random.Generator) -> Labels:
         """Draw parts that meet all bounds, by random costs; shape (n,)."""
@@ -67,9 +60,8 @@ class UnitParts:
         current: Labels = labels.copy()
         for _ in range(self.quotas.k):
             before = current.copy()
-            for a, b in permutations(range(self.quotas.k), 2):
-                if a < b:
-                    self._trade(current, a, b, costs)
+            for a, b in combinations(range(self.quotas.k), 2):
+                self._trade(current, a, b, costs)
             if np.array_equal(before, current):
                 break
         return current
@@ -78,7 +70,7 @@ class UnitParts:
         counts = self.counts(labels)
         gain = costs[:, a] - costs[:, b]
         left, right = self.candidates(labels, a, gain), self.candidates(labels, b, -gain)
-        total = _ends(gain[left])[:, None] - _ends(gain[right])[None, :]
+        total = with_nobody(gain[left])[:, None] - with_nobody(gain[right])[None, :]
         used: set[int] = set()
         for i, j in best_pairs(np.where(self.allowed(counts, a, b, left, right), total, -np.inf)):
             u, v = _who(left, i), _who(right, j)
@@ -156,142 +148,12 @@ class UnitParts:
             labels[v] = a
 
 
-def deal_out(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction | None) -> UnitParts:
-    """Find parts of whole units, and bounds that they keep.
-
-    Parameters
-    ----------
-    quotas : targets of single rows.
-    tolerance : of every count; None for the smallest that is found.
-
-    Raises
-    ------
-    InfeasibleError
-        If there are fewer units than parts, or none are found within the tolerance.
-    """
-    n_units = int(units.max()) + 1
-    if n_units < quotas.k:
-        raise InfeasibleError(
-            f"{n_units} units that stay together cannot make {quotas.k} parts",
-            hint="ask for fewer, or keep smaller units together",
-        )
-    table = np.zeros((n_units, len(quotas.cells.sizes)), dtype=np.int64)
-    np.add.at(table, (units, quotas.cells.codes), 1)
-    pinned = _pinned_units(quotas, units, n_units)
-    labels = _evened_out(table, quotas, _dealt(table, quotas, pinned), pinned)
-    counts = _counts(table, labels, quotas.k)
-    worst = _needed(quotas, counts)
-    if (counts.sum(axis=0) == 0).any() or (tolerance is not None and worst > tolerance):
-        raise InfeasibleError(
-            "no parts of whole units were found with every cell "
-            f"within --tolerance {float(tolerance or 0):g} of its share",
-            hint=f"with --tolerance {float(worst):.6g} there are some; --tolerance auto finds that",
-        )
-    allowed = worst if tolerance is None else tolerance
-    return UnitParts(within(quotas, allowed, counts), units, table, pinned, labels, allowed)
-
-
-def within(quotas: PartQuotas, tolerance: Fraction, counts: NDArray[np.int64]) -> PartQuotas:
-    """Widen the bounds to a tolerance; counts that meet it are never left out."""
-    lower, upper = quotas.target.copy(), quotas.target.copy()
-    for part, share in enumerate(quotas.shares):
-        for cell, size in enumerate(quotas.cells.sizes.tolist()):
-            low, high = bounds(size, share, tolerance)
-            lower[cell, part] = min(lower[cell, part], low)
-            upper[cell, part] = max(upper[cell, part], high)
-    return replace(quotas, lower=np.minimum(lower, counts), upper=np.maximum(upper, counts))
-
-
-def _needed(quotas: PartQuotas, counts: NDArray[np.int64]) -> Fraction:
-    """The smallest tolerance with which all counts are within bounds."""
-    off = np.argwhere(counts != quotas.target).tolist()
-    each = (
-        smallest_tolerance(int(quotas.cells.sizes[cell]), quotas.shares[part], int(counts[cell, part]))
-        for cell, part in off
-    )
-    return max(each, default=Fraction(0))
-
-
-def _pinned_units(quotas: PartQuotas, units: NDArray[np.int64], n_units: int) -> NDArray[np.int64]:
-    """A unit is forced where its rows are; they must agree."""
-    pinned = np.full(n_units, -1, dtype=np.int64)
-    rows = np.flatnonzero(quotas.pinned >= 0)
-    pinned[units[rows]] = quotas.pinned[rows]
-    torn = rows[pinned[units[rows]] != quotas.pinned[rows]]
-    if len(torn):
-        raise InfeasibleError(
-            f"row {int(torn[0])} must stay together with rows that are forced into another part",
-            hint="force all of a unit's rows into the same part",
-        )
-    return pinned
-
-
-def _dealt(table: NDArray[np.int64], quotas: PartQuotas, pinned: NDArray[np.int64]) -> Labels:
-    """Give every unit, the largest first, to the part that needs its rows most."""
-    wanted, weight = _wanted(quotas)
-    missing = wanted.copy()
-    labels: Labels = pinned.copy()
-    for unit in np.flatnonzero(pinned >= 0).tolist():
-        missing[:, pinned[unit]] -= table[unit]
-    free = np.flatnonzero(pinned < 0)
-    for unit in free[np.argsort(-table[free].sum(axis=1), kind="stable")].tolist():
-        cells = np.flatnonzero(table[unit])
-        rows = table[unit, cells][:, None]
-        # What |missing|² falls by, weighted by how small the quotas are.
-        fall = (weight[cells] * rows * (2.0 * missing[cells] - rows)).sum(axis=0)
-        part = int(np.argmax(fall))
-        labels[unit] = part
-        missing[:, part] -= table[unit]
-    return labels
-
-
-def _evened_out(
-    table: NDArray[np.int64], quotas: PartQuotas, labels: Labels, pinned: NDArray[np.int64]
-) -> Labels:
-    """Exchange units between two parts at a time while counts come nearer to their shares."""
-    wanted, weight = _wanted(quotas)
-    current: Labels = labels.copy()
-    rows = table.astype(np.float64)
-    for _ in range(4 * quotas.k):
-        moved = False
-        for a, b in permutations(range(quotas.k), 2):
-            if a > b:
-                continue
-            for _ in range(TAKEN):
-                off = _counts(table, current, quotas.k) - wanted
-                slope = 2.0 * (weight[:, b] * off[:, b] - weight[:, a] * off[:, a])
-                both = weight[:, a] + weight[:, b]
-                left = np.flatnonzero((current == a) & (pinned < 0))
-                right = np.flatnonzero((current == b) & (pinned < 0))
-                alone = rows @ slope
-                square = (rows**2) @ both
-                rise = _ends(alone[left] + square[left])[:, None] + _ends(square[right] - alone[right])[None]
-                rise[:-1, :-1] -= 2.0 * (rows[left] * both) @ rows[right].T
-                i, j = np.unravel_index(int(np.argmin(rise)), rise.shape)
-                if rise[i, j] >= -1e-12:
-                    break
-                moved = True
-                if i < len(left):
-                    current[left[i]] = b
-                if j < len(right):
-                    current[right[j]] = a
-        if not moved:
-            break
-    return current
-
-
-def _wanted(quotas: PartQuotas) -> tuple[Floats, Floats]:
-    """The exact shares, (cells, parts), and what a row off them weighs."""
-    shares = np.array([float(share) for share in quotas.shares])
-    wanted = quotas.cells.sizes[:, None] * shares[None, :]
-    return wanted, 1.0 / wanted**2
-
-
-def _counts(table: NDArray[np.int64], labels: Labels, k: int) -> NDArray[np.int64]:
+def counts_of(table: NDArray[np.int64], labels: Labels, k: int) -> NDArray[np.int64]:
+    """Rows of each cell in each part, shape (cells, parts)."""
     return np.stack([table[labels == part].sum(axis=0) for part in range(k)], axis=1)
 
 
-def _ends(values: Floats) -> Floats:
+def with_nobody(values: Floats) -> Floats:
     """The same values, and a zero for nobody."""
     return np.append(values, 0.0)
 
