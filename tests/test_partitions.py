@@ -25,10 +25,8 @@ PARTS_TEXT = "train=0.6,val=0.25,test=0.15"
 def table() -> pa.Table:
     rng = np.random.default_rng(3)
     patient = rng.integers(0, 40, ROWS)
-    columns = {
-        f"f{column}": (rng.normal(size=ROWS) + 2 * (patient % 3 == column)).astype(np.float32)
-        for column in range(4)
-    }
+    rows = rng.normal(size=(ROWS, 4)) + 3 * rng.normal(size=(3, 4))[patient % 3]
+    columns = {f"f{column}": rows[:, column].astype(np.float32) for column in range(4)}
     return pa.table(
         {
             **columns,
