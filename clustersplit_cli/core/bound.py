@@ -119,7 +119,7 @@ def _dense(
     alone would bound nothing.
     """
     if geometry.n <= ALL_ROWS:
-        matrix = np.asarray(geometry.matrix, dtype=np.float64)
+        matrix = geometry.matrix.rows(0, geometry.n).astype(np.float64)
         centred = _centre(limits, _centre(limits, matrix).T)
         values, vectors = np.linalg.eigh((centred + centred.T) / 2)
         pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
@@ -139,7 +139,7 @@ def _dense(
     # From here on for the coarser projection that removes `means` alone.
     between = means.T @ to_means
     coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
-    squares = geometry.frobenius_squared() - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
+    squares = geometry.matrix.sum_of_squares(geometry.workers) - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
     squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
     trace = geometry.trace - float(np.trace(between)) - float(values.sum())
     rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + error
