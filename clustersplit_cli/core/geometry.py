@@ -131,9 +131,7 @@ class DenseGeometry:
         result: Floats = np.empty((self.n, coefficients.shape[1]), dtype=self.search_dtype)
 
         def one(tile: tuple[int, int]) -> None:
-            np.matmul(
-                self.matrix.gather(np.arange(*tile), landmarks), coefficients, out=result[slice(*tile)]
-            )
+            np.matmul(self.matrix.gather(np.arange(*tile), landmarks), coefficients, out=result[slice(*tile)])
 
         self.workers.run(one, tiles(self.n, self.matrix.height))
         return result
@@ -211,14 +209,15 @@ class FactorGeometry:
         summed, inner, energy = self._gather(vectors)
         dtype = vectors.dtype
         weights = (summed if self.mixing is None else self.mixing @ inner).astype(dtype)
-        result = np.empty(vectors.shape, dtype=dtype)
+        across = np.ascontiguousarray(weights.T)
+        result = np.empty(vectors.shape[::-1], dtype=dtype)
 
         def spread(tile: tuple[int, int]) -> None:
             start, stop = tile
-            np.matmul(self.rows(start, stop, dtype), weights, out=result[start:stop])
+            np.matmul(across, self.rows(start, stop, dtype).T, out=result[:, start:stop])
 
         self.workers.run(spread, tiles(self.n, self._height(dtype)))
-        return result, energy
+        return result.T, energy
 
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """One pass over F: v'Kv = |M'F'v|²."""

@@ -132,11 +132,7 @@ def _dictionary(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32], 
         raise _refusal(word, str(column.type)) from None
     if not encoded.num_chunks:
         return np.empty(0, np.int32), np.empty(0, dtype=object)
-    # Arrow imports pandas to fill nulls, which takes longer than most reading does.
-    indices = [
-        (pc.fill_null(chunk.indices, -1) if chunk.null_count else chunk.indices).to_numpy(zero_copy_only=False)
-        for chunk in encoded.chunks
-    ]
+    indices = [pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
     distinct = encoded.chunk(0).dictionary  # all chunks share it
     values = np.empty(len(distinct), dtype=object)
     values[:] = distinct.to_pylist()
