@@ -16,6 +16,7 @@ from clustersplit_cli.core.dealing import deal_out
 from clustersplit_cli.core.geometry import DenseGeometry
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.search import EFFORTS
+from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.tolerances import smallest_tolerance
 from clustersplit_cli.core.unit_part_search import search_unit_parts
 from clustersplit_cli.core.unit_parts import UnitParts
@@ -54,7 +55,7 @@ def psi(K: np.ndarray, labels: np.ndarray) -> float:
 
 def search(K: np.ndarray, parts: UnitParts, seed: int = 0) -> Any:
     with pool(1) as workers:
-        geometry = DenseGeometry(K, K.diagonal().copy(), workers)
+        geometry = DenseGeometry(SymmetricMatrix.of(K), K.diagonal().copy(), workers)
         return search_unit_parts(
             geometry,
             parts,
