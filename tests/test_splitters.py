@@ -354,3 +354,29 @@ def test_wrong_parameters_of_folds_are_value_errors(options: dict[str, Any], mes
     X, y, _ = data
     with pytest.raises(ValueError, match=message):
         next(ClusterKFold(**options).split(X, y))
+
+
+def held_in(library: str, X: Any) -> Any:
+    """The same rows in what users hold them in."""
+    columns = {f"f{column}": X[:, column] for column in range(X.shape[1])}
+    if library == "scipy.sparse":
+        from scipy.sparse import csr_array
+
+        return csr_array(X)
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    if library == "torch":
+        return module.tensor(X)
+    return module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "scipy.sparse", "torch"])
+@pytest.mark.parametrize("kind", [ClusterShuffleSplit, ClusterKFold])
+def test_rows_in_any_container_give_the_same_splits_and_scores(kind: Any, library: str, data: Any) -> None:
+    X, y, _ = data
+    cv = kind(2, kernel="linear", restarts=2)
+    rows = held_in(library, X)
+    for (_, val), (_, expected) in zip(cv.split(rows, y), cv.split(X, y), strict=True):
+        np.testing.assert_array_equal(val, expected)
+    model = LogisticRegression(max_iter=1000)
+    scores = cross_val_score(model, rows, y, cv=cv)
+    np.testing.assert_allclose(scores, cross_val_score(model, X, y, cv=cv))

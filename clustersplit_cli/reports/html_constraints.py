@@ -88,9 +88,8 @@ def _units_in_words(units: Mapping[str, Any]) -> str:
     if units["column"] == _DUPLICATES:
         what = f"Identical rows stay together: {count} different ones, up to {largest} times each"
     else:
-        what = (
-            f"Rows with the same {printable(units['column'])} stay together: {count} units of up to {largest}"
-        )
+        column = printable(units["column"])
+        what = f"Rows with the same {column} stay together: {count} units of up to {largest} rows"
     if units["divided"]:
         return f"{what}; {human_count(units['divided'])} of them are divided."
     return f"{what}, none divided."
