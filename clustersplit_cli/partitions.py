@@ -131,7 +131,7 @@ def cluster_folds(
     ----------
     k : number of folds.
     tolerance : only with groups, which rarely allow equal shares: by what share of it a fold may miss its
-        quota of a cell. By default 'auto', the smallest that was found.
+        quota of a cell. By default 'auto': what each cell needs when groups are dealt out evenly.
 
     Raises
     ------

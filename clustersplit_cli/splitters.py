@@ -207,8 +207,8 @@ class ClusterKFold(_ClusterSplitter):
     ----------
     n_splits : number of folds, at least 2; `cluster_folds` and `clustersplit kfold` make the same ones.
     kernel, gamma, ... : as for `cluster_folds` and the options of `clustersplit kfold`.
-    tolerance : only with groups: by what share of it a fold may miss its quota of a cell. By default 'auto',
-        the smallest that is found.
+    tolerance : only with groups: by what share of it a fold may miss its quota of a cell. By default 'auto':
+        what each cell needs when groups are dealt out evenly.
     groups_are : what `groups` means: 'groups', rows that stay together, as everywhere in scikit-learn; or
         'domains'.
     random_state : integer, or a NumPy generator or None for other folds at every call.

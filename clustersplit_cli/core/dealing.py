@@ -5,6 +5,7 @@ Units rarely allow equal shares: how evenly they can be dealt out fixes how far 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -26,7 +27,7 @@ def deal_out(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction |
     Parameters
     ----------
     quotas : targets of single rows.
-    tolerance : of every count; None for the smallest that is found.
+    tolerance : of every cell; None for what each needs when units are dealt out as evenly as can be found.
 
     Raises
     ------
@@ -44,23 +45,25 @@ def deal_out(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction |
     pinned = _pinned_units(quotas, units, n_units)
     labels = _evened_out(table, quotas, _dealt(table, quotas, pinned), pinned)
     counts = counts_of(table, labels, quotas.k)
-    worst = _needed(quotas, counts)
+    needed = _needed(quotas, counts)
+    worst = max(needed)
     if (counts.sum(axis=0) == 0).any() or (tolerance is not None and worst > tolerance):
         raise InfeasibleError(
             "no parts of whole units were found with every cell "
             f"within --tolerance {float(tolerance or 0):g} of its share",
             hint=f"with --tolerance {float(worst):.6g} there are some; --tolerance auto finds that",
         )
-    allowed = worst if tolerance is None else tolerance
-    return UnitParts(within(quotas, allowed, counts), units, table, pinned, labels, allowed)
+    # One large unit must not loosen the cells that it has no rows in.
+    each = needed if tolerance is None else [tolerance] * len(needed)
+    return UnitParts(within(quotas, each, counts), units, table, pinned, labels, max(each))
 
 
-def within(quotas: PartQuotas, tolerance: Fraction, counts: NDArray[np.int64]) -> PartQuotas:
-    """Widen the bounds to a tolerance; counts that meet it are never left out."""
+def within(quotas: PartQuotas, tolerance: Sequence[Fraction], counts: NDArray[np.int64]) -> PartQuotas:
+    """Widen every cell's bounds to its tolerance; counts that meet it are never left out."""
     lower, upper = _rounded_shares(quotas)
     for part, share in enumerate(quotas.shares):
         for cell, size in enumerate(quotas.cells.sizes.tolist()):
-            low, high = bounds(size, share, tolerance)
+            low, high = bounds(size, share, tolerance[cell])
             lower[cell, part] = min(lower[cell, part], low)
             upper[cell, part] = max(upper[cell, part], high)
     return replace(quotas, lower=np.minimum(lower, counts), upper=np.maximum(upper, counts))
@@ -74,15 +77,14 @@ def _rounded_shares(quotas: PartQuotas) -> tuple[NDArray[np.int64], NDArray[np.i
     return np.minimum(least, quotas.target), np.maximum(most, quotas.target)
 
 
-def _needed(quotas: PartQuotas, counts: NDArray[np.int64]) -> Fraction:
-    """The smallest tolerance with which all counts are within bounds."""
+def _needed(quotas: PartQuotas, counts: NDArray[np.int64]) -> list[Fraction]:
+    """The smallest tolerance of every cell with which all its counts are within bounds."""
     least, most = _rounded_shares(quotas)
-    off = np.argwhere((counts < least) | (counts > most)).tolist()
-    each = (
-        smallest_tolerance(int(quotas.cells.sizes[cell]), quotas.shares[part], int(counts[cell, part]))
-        for cell, part in off
-    )
-    return max(each, default=Fraction(0))
+    needed = [Fraction(0)] * len(counts)
+    for cell, part in np.argwhere((counts < least) | (counts > most)).tolist():
+        size, count = int(quotas.cells.sizes[cell]), int(counts[cell, part])
+        needed[cell] = max(needed[cell], smallest_tolerance(size, quotas.shares[part], count))
+    return needed
 
 
 def _pinned_units(quotas: PartQuotas, units: NDArray[np.int64], n_units: int) -> NDArray[np.int64]:

@@ -32,6 +32,7 @@ class UnitParts:
     table : (units, cells), rows of each unit in each cell.
     pinned : (units,) the part a unit is forced into; -1: none.
     first : (units,) a choice of parts that meets all bounds.
+    tolerance : the largest of any cell.
     """
 
     quotas: PartQuotas

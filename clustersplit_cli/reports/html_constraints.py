@@ -25,6 +25,8 @@ def shares_in_words(report: Mapping[str, Any], whole: str) -> str:
         return f"{human_count(off)} of {human_count(len(cells))} cells miss their share"
     slack = _tolerance(report)
     within = f" within {human_percent(slack)} of it" if slack else ""
+    if slack and report["parts"] and constraints.get("units"):
+        within = ", as far as whole units allow,"  # each cell has a tolerance of its own
     kinds = list(dict.fromkeys(_kind(cell["cell"]) for cell in cells))
     named = [kind for kind in kinds if kind]
     if not named:
@@ -69,6 +71,8 @@ def _kept(report: Mapping[str, Any]) -> Iterator[str]:
     tolerance = constraints.get("tolerance")
     if tolerance is not None and tolerance["was_found"]:
         smallest = "the smallest that can be met" if tolerance["proven_smallest"] else "the smallest found"
+        if report["parts"]:
+            smallest += ", for the cells that need it"
         exactly = " (exact)" if tolerance["general"] == 0 else ""
         yield f"The tolerance is {human_number(tolerance['general'], 3)}{exactly}, {smallest}."
     units = constraints.get("units")

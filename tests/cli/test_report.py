@@ -196,6 +196,24 @@ def test_folds_and_parts_are_drawn_at_once_and_later_and_can_be_made_again(
     assert code == 0, err
 
 
+def test_folds_of_units_say_how_even_they_are(
+    said: Callable[..., Any], folder: Path, table: pa.Table
+) -> None:
+    units = np.repeat(np.arange(12), 10)
+    pq.write_table(table.append_column("patient", pa.array(units)), folder / "feats.parquet")
+    options = ("--keep-together", "patient", "--tolerance", "auto", "--restarts", "2", "--stratify", "label")
+    assert said("kfold", "feats.parquet", "--k", "3", *options, "--html", "--out", "run")[0] == 0
+    page = unescape((folder / "run" / "report.html").read_text("utf-8").partition('id="plotly"')[0])
+    assert "every class keeps its share, as far as whole units allow, in every fold." in page
+    assert "Rows with the same patient stay together: 12 units of up to 10 rows, none divided." in page
+    assert "the smallest found, for the cells that need it." in page
+    code, err = said("kfold", "feats.parquet", "--k", "3", "--keep-together", "patient", "--out", "exact")
+    assert code == 3
+    assert "hint: with --tolerance" in err
+    code, err = said("kfold", "feats.parquet", "--tolerance", "0.1", "--out", "loose")
+    assert (code, "--tolerance has no effect on folds of single rows" in err) == (2, True)
+
+
 def test_folds_that_are_none_of_the_input_are_refused(said: Callable[..., Any], folder: Path) -> None:
     assert said("kfold", "feats.parquet", "--k", "2", "--out", "run")[0] == 0
     val = folder / "run" / "fold_1" / "val.npy"
