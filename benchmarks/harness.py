@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+Check = Callable[[Path], None]
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -38,23 +39,24 @@ class Ran:
         return int(self.report["timing"]["peak_memory_bytes"])
 
 
-def split(features: Path, *options: str) -> Ran:
-    """Run `clustersplit split` in a process of its own."""
+def split(features: Path, *options: str, command: str = "split", check: Check | None = None) -> Ran:
+    """Run `clustersplit split`, or another command that writes a run, in a process of its own.
+
+    Parameters
+    ----------
+    check : looks at the directory before it is removed.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         out = Path(folder) / "run"
-        command = [
-            sys.executable,
-            "-m",
-            "clustersplit_cli",
-            "split",
-            str(features),
-            "--out",
-            str(out),
-            "--quiet",
-        ]
+        words = [command, str(features), "--out", str(out), "--quiet", *options]
         start = time.perf_counter()
-        subprocess.run([*command, *options], check=True, stderr=subprocess.DEVNULL)
-        return Ran(time.perf_counter() - start, json.loads((out / "report.json").read_text(encoding="utf-8")))
+        subprocess.run(
+            [sys.executable, "-m", "clustersplit_cli", *words], check=True, stderr=subprocess.DEVNULL
+        )
+        seconds = time.perf_counter() - start
+        if check is not None:
+            check(out)
+        return Ran(seconds, json.loads((out / "report.json").read_text(encoding="utf-8")))
 
 
 def clock(task: Callable[[], object]) -> float:

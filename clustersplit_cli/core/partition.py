@@ -92,7 +92,7 @@ def _dense(
     for part in geometry.workers.map(one, tiles(len(moved), MOVED_TILE)):
         sums[:, 0] += part
     own = np.take_along_axis(sums[:, 0], labels, axis=1)[:, 0]
-    inside = np.bincount(labels[:, 0], weights=own, minlength=k)[None]
+    inside = np.bincount(labels[:, 0], weights=own, minlength=k).astype(np.float64)[None]
     sizes = np.bincount(labels[:, 0], minlength=k)[None]
     return State(sums, inside, sizes, geometry.trace - (inside / sizes).sum(axis=1))
 

@@ -91,7 +91,7 @@ def _price(worth: NDArray[np.float64], least: int, most: int) -> NDArray[np.floa
 
 
 def _price_of(worth: NDArray[np.float64], wanted: int) -> NDArray[np.float64]:
-    """The price at which so many rows come: between the worth of the last of them and the first that stays."""
+    """The price at which so many rows come: between the last of them and the first that does not."""
     m = worth.shape[1]
     if wanted == 0:
         return np.asarray(worth.max(axis=1) + 1.0)

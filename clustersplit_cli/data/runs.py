@@ -75,6 +75,13 @@ def load_run(directory: Path) -> Run:
         or not isinstance(report.get("config"), dict)
     ):
         raise InputError(f"{shown(directory / REPORT_NAME)} is not a report of clustersplit", hint=hint)
+    if report["config"].get("k") is not None or report["config"].get("parts") is not None:
+        held = "folds" if report["config"].get("k") is not None else "named parts"
+        raise InputError(
+            f"{shown(directory)} holds {held}, not a split in two",
+            hint="their MMDs are in its report.json; compare two files of rows with "
+            "clustersplit mmd FEATURES --train FILE --val FILE",
+        )
     paths = {part: _index_files(directory, part) for part in PARTS}
     train, val = (read_indices(paths[part][0]) for part in PARTS)
     return Run(directory, report, text, train, val, paths)

@@ -92,8 +92,8 @@ def _shares(report: Mapping[str, Any]) -> str:
         return f"{human_count(off)} of {human_count(len(cells))} cells miss their share"
     names = [printable(word) for word in cells[0]["cell"]]
     names = ["class" if name == "label" else name for name in names]
-    slack = report["config"].get("tolerance") or 0
-    within = f" within {human_percent(float(slack))} of it" if slack else ""
+    allowed = report["constraints"].get("tolerance") or {"general": 0.0}
+    within = f" within {human_percent(allowed['general'])} of it" if allowed["general"] else ""
     if not names:
         return f"validation has its share of all rows{within}"
     kept = f"every {names[0]}" + "".join(f" in every {name}" for name in names[1:])

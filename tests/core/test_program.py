@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import solve_program
-from clustersplit_cli.core.program import Limits, Program, column_classes, solve
+from clustersplit_cli.core.program import Limits, Program, column_classes
 
 
 def families(rng: np.random.Generator, n: int, widths: tuple[int, ...]) -> Any:
