@@ -54,7 +54,9 @@ class Parting:
             )
         if self.folds is not None:
             return fold_quotas(families[0], self.folds)
-        (each,) = options.tolerance.of_cells(families, Fraction(0))
+        if options.tolerance.is_auto:
+            raise UsageError("--tolerance auto cannot be combined with --parts", hint="give a number")
+        (each,) = options.tolerance.of_cells(families)
         return part_quotas(families[0], self.parts, [t or Fraction(0) for t in each], self._pins(dataset))
 
     @property

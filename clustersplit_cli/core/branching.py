@@ -1,17 +1,19 @@
 """The assignment program solved in whole numbers, by HiGHS.
 
-The relaxed program comes first; only if it ends in fractions is there branch and bound, among the
-atoms that reduced costs do not decide.
+Blocks of cells that share no atoms are solved each on its own. The relaxed program comes first; only if it
+ends in fractions is there branch and bound, among the atoms that reduced costs do not decide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.program import Assignment, Limits, Program
+from clustersplit_cli.core.knapsack import fill_cell, is_small_cell
+from clustersplit_cli.core.program import Assignment, Block, Limits, Program
 from clustersplit_cli.core.relaxation import relax
 from clustersplit_cli.core.repair import repair
 
@@ -38,11 +40,51 @@ def solve(
     -------
     None if no choice meets the bounds.
     """
+    if program.blocks is not None:
+        return _solve_blocks(program.blocks, np.asarray(costs, dtype=np.float64), present, limits)
+    return _solve_one(program, np.asarray(costs, dtype=np.float64), present, limits)
+
+
+def _solve_blocks(
+    blocks: Sequence[Block],
+    costs: NDArray[np.float64],
+    present: NDArray[np.bool_] | None,
+    limits: Limits | None,
+) -> Assignment | None:
+    """Solve every block on its own and put them together."""
+    chosen = np.zeros(len(costs), dtype=bool)
+    found = []
+    for block in blocks:
+        own = None if present is None else present[block.atoms]
+        solution = _solve_one(block.program, costs[block.atoms], own, limits)
+        if solution is None:
+            return None
+        chosen[block.atoms] = solution.chosen
+        found.append(solution)
+    return Assignment(
+        chosen,
+        sum(solution.cost for solution in found),
+        sum(solution.bound for solution in found),
+        any(solution.branched for solution in found),
+        all(solution.proven for solution in found),
+        all(solution.settled for solution in found),
+    )
+
+
+def _solve_one(
+    program: Program,
+    costs: NDArray[np.float64],
+    present: NDArray[np.bool_] | None,
+    limits: Limits | None,
+) -> Assignment | None:
+    """Fill a single cell; otherwise relax, and branch if that ends in fractions."""
+    if is_small_cell(program):
+        return fill_cell(program, costs)
     scale = float(np.abs(costs).max(initial=0.0)) or 1.0
-    scaled = np.asarray(costs, dtype=np.float64) / scale
+    scaled = costs / scale
     if len(program.free) == 0:
         made = program.fixed > 0
-        cost = float(np.asarray(costs, dtype=np.float64) @ made)
+        cost = float(costs @ made)
         return Assignment(made, cost, cost, False, True, True) if program.is_met_by(made) else None
     values = (program.fixed > 0).astype(np.float64)
     relaxed = relax(program, scaled, values)

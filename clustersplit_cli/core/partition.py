@@ -44,7 +44,7 @@ class State:
 
     def costs(self) -> NDArray[np.float64]:
         """Squared distance of every row to every centroid, but for K_ii; shape (r, n, k)."""
-        sizes = self.sizes.astype(np.float64)[:, None, :]
+        sizes = np.maximum(self.sizes, 1).astype(np.float64)[:, None, :]
         return np.asarray(-2.0 * self.sums.transpose(1, 0, 2) / sizes + self.inside[:, None, :] / sizes**2)
 
 
@@ -61,8 +61,13 @@ def measure(geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike) -> Sta
     product, inside = geometry.measure(marks)
     within = inside.reshape(r, k)
     sizes = np.stack([np.bincount(labels[:, run], minlength=k) for run in range(r)])
-    psi = geometry.trace - (within / sizes).sum(axis=1)
-    return State(product.reshape(n, r, k), within, sizes, psi)
+    return State(product.reshape(n, r, k), within, sizes, _psi(geometry, within, sizes))
+
+
+def _psi(geometry: Geometry, inside: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Scatter within the parts; infinite where a part is empty, which wide tolerances would allow."""
+    psi = geometry.trace - (inside / np.maximum(sizes, 1)).sum(axis=1)
+    return np.where((sizes > 0).all(axis=1), psi, np.inf)
 
 
 @singledispatch
@@ -94,7 +99,7 @@ def _dense(
     own = np.take_along_axis(sums[:, 0], labels, axis=1)[:, 0]
     inside = np.bincount(labels[:, 0], weights=own, minlength=k).astype(np.float64)[None]
     sizes = np.bincount(labels[:, 0], minlength=k)[None]
-    return State(sums, inside, sizes, geometry.trace - (inside / sizes).sum(axis=1))
+    return State(sums, inside, sizes, _psi(geometry, inside, sizes))
 
 
 @dataclass(frozen=True)

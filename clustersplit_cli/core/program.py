@@ -49,11 +49,24 @@ class Program:
         """A number per atom, equal where columns are equal."""
         return column_classes(self.columns)
 
+    @cached_property
+    def blocks(self) -> list[Block] | None:
+        """The program in pieces that do not touch; None if it is in one piece."""
+        return blocks_of(self)
+
     def is_met_by(self, chosen: NDArray[np.bool_]) -> bool:
         """Whether a choice meets all bounds and keeps what is fixed."""
         counts = self.matrix @ chosen.astype(np.int64)
         kept = (self.fixed < 0) | (self.fixed == chosen)
         return bool((counts >= self.lower).all() and (counts <= self.upper).all() and kept.all())
+
+
+@dataclass(frozen=True)
+class Block:
+    """Atoms that share cells with each other and with no others, as a program of their own."""
+
+    atoms: NDArray[np.int64]
+    program: Program
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,31 @@ class Limits:
     repairing: bool = False
     nodes: int | None = None
     seconds: float | None = None
+
+
+def blocks_of(program: Program) -> list[Block] | None:
+    """Take a program apart; None if it is in one piece, or has cells without atoms."""
+    from scipy.sparse.csgraph import connected_components
+
+    touching = program.matrix @ program.matrix.T
+    n_blocks, block_of_cell = connected_components(touching, directed=False)
+    if n_blocks == 1:
+        return None
+    columns = program.columns
+    width = np.diff(columns.indptr)
+    if (width == 0).any():
+        return None
+    block_of_atom = block_of_cell[columns.indices[columns.indptr[:-1]]]
+    blocks = []
+    for block in range(n_blocks):
+        cells, atoms = np.flatnonzero(block_of_cell == block), np.flatnonzero(block_of_atom == block)
+        if len(atoms) == 0:
+            return None
+        part = columns[:, atoms][cells].tocsr()
+        blocks.append(
+            Block(atoms, Program(part, program.lower[cells], program.upper[cells], program.fixed[atoms]))
+        )
+    return blocks
 
 
 def column_classes(columns: Any) -> NDArray[np.int64]:

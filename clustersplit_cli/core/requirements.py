@@ -154,10 +154,7 @@ class Requirements:
             if ((inside != 0) & (inside != self.sizes)).any():
                 return False
         kept = (self.pinned == FREE) | (self.pinned == members)
-        within = all(
-            bool(((family.counts(members) >= family.lower) & (family.counts(members) <= family.upper)).all())
-            for family in self.families
-        )
+        within = all(bool(family.within(members).all()) for family in self.families)
         return bool(kept.all()) and within
 
 
