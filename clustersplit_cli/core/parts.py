@@ -206,7 +206,7 @@ def _refuse_impossible(quotas: PartQuotas) -> None:
     if len(crowded):
         cell = int(crowded[0])
         raise InfeasibleError(
-            f"{quotas.cells.describe(cell)} has {quotas.cells.sizes[cell]} rows, but what is forced into some "
-            f"parts and what the others need add up to {least[cell]}",
+            f"{quotas.cells.describe(cell)} has {quotas.cells.sizes[cell]} rows, but what is forced into "
+            f"some parts and what the others need add up to {least[cell]}",
             hint="force fewer rows, or allow more with --tolerance",
         )
