@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
 from clustersplit_cli.core.geometry import DenseGeometry, FactorGeometry, Geometry
-from clustersplit_cli.core.image import SAMPLE_ROWS, Image
+from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
+GUESS_ROWS = 2048
+"""Rows on which leading eigenvectors are guessed; a power step on the kernel itself sharpens them."""
 LEADING = 16
 """Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
 ALL_ROWS = 600
@@ -119,7 +121,7 @@ def _dense(
     alone would bound nothing.
     """
     if geometry.n <= ALL_ROWS:
-        matrix = np.asarray(geometry.matrix, dtype=np.float64)
+        matrix = geometry.matrix.rows(0, geometry.n).astype(np.float64)
         centred = _centre(limits, _centre(limits, matrix).T)
         values, vectors = np.linalg.eigh((centred + centred.T) / 2)
         pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
@@ -139,7 +141,8 @@ def _dense(
     # From here on for the coarser projection that removes `means` alone.
     between = means.T @ to_means
     coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
-    squares = geometry.frobenius_squared() - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
+    whole = geometry.matrix.sum_of_squares(geometry.workers)
+    squares = whole - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
     squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
     trace = geometry.trace - float(np.trace(between)) - float(values.sum())
     rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + error
@@ -200,7 +203,7 @@ def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.flo
 
 def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArray[np.float64]:
     """Leading eigenvectors of P K P as the image sees them, shape (n, at most count)."""
-    rows = sample_rows(limits, min(limits.n, SAMPLE_ROWS), np.random.default_rng(0))
+    rows = sample_rows(limits, min(limits.n, GUESS_ROWS), np.random.default_rng(0))
     factors = image.factors(rows)
     part = restricted_to(limits, rows)
     means = cell_means(part, factors)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -40,7 +42,10 @@ class FixedPoint:
 def certify_by_cbc(evaluation: Evaluation, members: Members, constraints: Constraints) -> FixedPoint:
     """Solve both orientations as relaxed linear programs with PuLP and CBC."""
     difference = evaluation.difference
-    kept, turned = solve_assignment(difference, constraints), solve_assignment(-difference, constraints)
+    # CBC is a process of its own: one program is written while the other is solved.
+    with ThreadPoolExecutor(2) as beside:
+        answers = beside.map(partial(solve_assignment, constraints=constraints), (difference, -difference))
+        kept, turned = answers
     costs = (
         evaluation.training_cost + float(difference[kept.chosen].sum()),
         evaluation.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,11 @@ class Constraints:
     def n(self) -> int:
         """Number of rows."""
         return len(self.cells.codes)
+
+    @cached_property
+    def is_grouped(self) -> bool:
+        """Whether the rows come cell by cell as they are."""
+        return bool((self.order[1:] > self.order[:-1]).all())
 
     @property
     def is_exact(self) -> bool:

@@ -18,7 +18,7 @@ from clustersplit_cli.core.workers import Workers, tiles
 
 MOST_PERMUTED = 3
 """Up to this many parts of unequal shares every way to hand out the centroids is tried."""
-FEW = 8
+FEW = 32
 """A part of the rows, as a divisor, up to which multiplying only those that moved pays."""
 MOVED_TILE = 64
 Labels = NDArray[np.int64]
@@ -82,16 +82,18 @@ def remeasure(
 def _dense(
     geometry: DenseGeometry, labels: Labels, k: int, dtype: DTypeLike, earlier: tuple[Labels, State]
 ) -> State:
-    """Multiply only the rows that moved, if they are few: the columns of a dense kernel are at hand."""
+    """Multiply only the rows that moved, if they are few: the entries of a dense kernel are at hand."""
     before, state = earlier
     moved = np.flatnonzero(labels[:, 0] != before[:, 0])
     if len(moved) > geometry.n // FEW:
         return measure(geometry, labels, k, dtype)
+    everywhere = np.arange(geometry.n)
     change = one_hot(labels[moved], k, dtype) - one_hot(before[moved], k, dtype)
 
     def one(tile: tuple[int, int]) -> NDArray[Any]:
         rows = slice(*tile)
-        return np.asarray(geometry.matrix[moved[rows]].T.astype(dtype, copy=False) @ change[rows])
+        mine = geometry.matrix.gather(moved[rows], everywhere).astype(dtype, copy=False)
+        return np.asarray(mine.T @ change[rows])
 
     sums = state.sums.astype(np.float64)
     for part in geometry.workers.map(one, tiles(len(moved), MOVED_TILE)):

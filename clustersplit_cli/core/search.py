@@ -147,22 +147,15 @@ def search(
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
-    everything = np.arange(problem.n)
-    rows = everything
-    if problem.n > SAMPLE_ROWS:
-        rows = sample_rows(problem.constraints, SAMPLE_ROWS, sample_rng)
-    image, factors = _condensed(image, rows, problem.constraints)
     is_small = problem.n <= SMALL
-    field = problem
-    if not is_small:
-        field = Problem(image_geometry(factors, workers), restricted_to(problem.constraints, rows))
-    names, starts = _starts(field, factors, restarts, start_rng)
-    roam = assigner(field.constraints)
-    ends = explore(field, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
+    field = _field(problem, image, workers, sample_rng)
+    names, starts = _starts(field.problem, field.factors, restarts, start_rng)
+    roam = assigner(field.problem.constraints)
+    ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
     found = perturb(
-        field,
+        field.problem,
         list(ends),
-        factors,
+        field.factors,
         roam,
         batch=effort.batch,
         patience=effort.patience,
@@ -176,8 +169,8 @@ def search(
     if problem.n > LARGE:
         wanted = min(wanted, POLISHED)
     chosen = best_distinct(found, wanted)
-    if len(rows) < problem.n:
-        ends, chosen = (_extend(problem, image, field, factors, trails) for trails in (ends, chosen))
+    lifted = field.to_all_rows([*ends, *chosen])
+    ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
     decide = assigner(problem.constraints)
 
     def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
@@ -199,7 +192,7 @@ def search(
     best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
-        tilts = image.spread(kick_directions(factors, (3 * effort.batch) // 4, exact_rng))
+        tilts = field.image.spread(kick_directions(field.factors, (3 * effort.batch) // 4, exact_rng))
         noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         rivals = [
@@ -227,7 +220,7 @@ def search(
         optima = different_optima(
             problem,
             [best],
-            [settled, others if field.n == problem.n else _extend(problem, image, field, factors, others)],
+            [settled, field.to_all_rows(others)],
             decide,
             lambda trails: bring_to_rest(trails, exactly=True),
             count=count,
@@ -244,23 +237,73 @@ def search(
     )
 
 
-def _condensed(image: Image, rows: NDArray[np.int64], constraints: Constraints) -> tuple[Image, Floats]:
-    """The image and its factors on the given rows, along the directions that matter within cells."""
-    factors = image.factors(rows)
-    axes = leading_axes(restricted_to(constraints, rows), factors)
-    return replace(image, root=image.root @ axes), factors @ axes
+@dataclass(frozen=True)
+class _Field:
+    """Where a search explores: an image of the kernel on some of the rows, or a small problem itself.
+
+    Attributes
+    ----------
+    whole : the problem on all rows.
+    problem : the one to explore.
+    rows : its rows.
+    image : the image along the directions that matter within cells.
+    factors : its factors on `rows`.
+    """
+
+    whole: Problem
+    problem: Problem
+    rows: NDArray[np.int64]
+    image: Image
+    factors: Floats
+
+    def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
+        """Carry splits over to all rows."""
+        if self.problem is self.whole:
+            return trails
+        if len(self.rows) == self.whole.n:
+            return [self._reordered(trail) for trail in trails]
+        # Rank every row by the sample's witness function.
+        weights = split_weights(np.stack([trail.members for trail in trails], axis=1), self.factors.dtype)
+        scores = self.image.spread(self.factors.T @ weights)
+        members = at_targets(self.whole.constraints).choose(-scores)
+        return [
+            replace(trail, members=members[:, run], passed=(("start", np.packbits(members[:, run])),))
+            for run, trail in enumerate(trails)
+        ]
+
+    def _reordered(self, trail: Trail) -> Trail:
+        """Put a split of all rows, cell by cell, into the rows' own order."""
+
+        def ordered(members: Members) -> Members:
+            result = np.empty_like(members)
+            result[self.rows] = members
+            return result
+
+        passed = tuple(
+            (phase, np.packbits(ordered(np.unpackbits(packed, count=len(self.rows)).astype(bool))))
+            for phase, packed in trail.passed
+        )
+        return replace(trail, members=ordered(trail.members), passed=passed)
 
 
-def _extend(
-    problem: Problem, image: Image, field: Problem, factors: Floats, trails: list[Trail]
-) -> list[Trail]:
-    """Carry splits of a sample over to all rows: rank every row by the sample's witness function."""
-    weights = split_weights(np.stack([trail.members for trail in trails], axis=1), factors.dtype)
-    members = at_targets(problem.constraints).choose(-image.spread(factors.T @ weights))
-    return [
-        replace(trail, members=members[:, run], passed=(("start", np.packbits(members[:, run])),))
-        for run, trail in enumerate(trails)
-    ]
+def _field(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> _Field:
+    """Choose the rows to explore on, and condense the image to the directions that matter on them."""
+    limits = problem.constraints
+    rows = np.arange(problem.n)
+    if problem.n > SMALL:
+        if problem.n > SAMPLE_ROWS:
+            rows = sample_rows(limits, SAMPLE_ROWS, rng)
+        # Cell by cell, so that choosing within cells need not gather them.
+        rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
+    part = restricted_to(limits, rows)
+    factors = image.factors(rows, workers)
+    axes = leading_axes(part, factors, workers)
+    condensed, factors = replace(image, root=image.root @ axes), factors @ axes
+    if problem.n <= SMALL:
+        return _Field(problem, problem, rows, condensed, factors)
+    # Passes over the image are too short to be worth handing out.
+    explored = Problem(image_geometry(factors, workers.alone()), part)
+    return _Field(problem, explored, rows, condensed, factors)
 
 
 def _starts(

@@ -107,7 +107,7 @@ def test_measures_are_those_of_the_definition(workers: Workers) -> None:
     geometry = kernel_of(rng.normal(size=(30, 3)), workers)
     labels = rng.integers(0, 3, 30)
     found = evaluate_partition(geometry, labels, 3)
-    K = geometry.matrix
+    K = geometry.matrix.rows(0, 30)
     for a in range(3):
         inside, outside = labels == a, labels != a
         rest = inside / inside.sum() - outside / outside.sum()
@@ -217,7 +217,7 @@ def test_cbc_takes_the_same_steps(workers: Workers) -> None:
     assert ours.costs == pytest.approx(theirs.costs)
 
 
-@pytest.mark.parametrize("moves", [0, 3, 40])
+@pytest.mark.parametrize("moves", [0, 1, 40])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_is_known_of_an_earlier_partition_does_not_change_a_measurement(
     workers: Workers, moves: int, dtype: type
