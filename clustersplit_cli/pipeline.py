@@ -277,7 +277,10 @@ def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
 
 def _context_ahead(setting: Setting, stopwatch: Stopwatch) -> Context | None:
     """The context, unless it shares random streams with the search: then it has to wait."""
-    return measure_context(setting, stopwatch) if setting.requirements.separates else None
+    if not setting.requirements.separates:
+        return None
+    _ = setting.problem.row_sums  # the search will need them once it has explored
+    return measure_context(setting, stopwatch)
 
 
 Result = TypeVar("Result")

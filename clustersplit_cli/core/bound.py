@@ -28,6 +28,7 @@ LEADING = 16
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
 MOST_GROUPS = 32
+ROUNDINGS = 16
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,12 @@ def _dense(
         return _spectrum(values, vectors, pull, 0.0, 0.0), float(z0 @ matrix @ z0)
     guess = _leading_directions(limits, image, LEADING)
     # One power step on the kernel itself sharpens what the image suggests.
-    sharp = np.asarray(geometry.apply(guess.astype(geometry.search_dtype)), dtype=np.float64)
+    sharp = geometry.matrix.multiply(guess.astype(geometry.search_dtype), geometry.workers).T
     basis, _ = np.linalg.qr(_centre(limits, sharp))
     means = _coarse_means(limits)
-    product = np.asarray(
-        geometry.apply(np.concatenate([basis, means, z0[:, None]], axis=1)), dtype=np.float64
-    )
+    together = np.concatenate([basis, means, z0[:, None]], axis=1)
+    # Sums over short tiles in the kernel's own precision are good enough, with a margin below.
+    product = geometry.matrix.multiply(together.astype(geometry.search_dtype), geometry.workers).T
     to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
     values, rotation = np.linalg.eigh(basis.T @ to_basis)
     vectors = basis @ rotation
@@ -141,7 +142,10 @@ def _dense(
     # From here on for the coarser projection that removes `means` alone.
     between = means.T @ to_means
     coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
-    whole = geometry.matrix.sum_of_squares(geometry.workers)
+    # The margin for what products and sums in the kernel's own precision may be off by.
+    whole = (1.0 + ROUNDINGS * float(np.finfo(geometry.search_dtype).eps)) * geometry.matrix.sum_of_squares(
+        geometry.workers
+    )
     squares = whole - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
     squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
     trace = geometry.trace - float(np.trace(between)) - float(values.sum())

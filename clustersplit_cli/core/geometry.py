@@ -23,7 +23,8 @@ from clustersplit_cli.progress import Progress, silent
 KERNEL_TILE = 512
 TRACE_ROWS = 16384
 FACTOR_ROWS = 2048
-CONVERTED_FACTOR_ROWS = 128
+CONVERTED_BYTES = 2 << 20
+"""Size of a tile that has to be converted: the copy must stay in cache."""
 
 
 class Geometry(Protocol):
@@ -240,8 +241,10 @@ class FactorGeometry:
         return summed, inner, np.asarray(np.einsum("ij,ij->j", inner, inner))
 
     def _height(self, dtype: Any) -> int:
-        """Rows per tile; a tile that has to be converted must stay in cache."""
-        return FACTOR_ROWS if dtype == self.search_dtype else CONVERTED_FACTOR_ROWS
+        """Rows per tile."""
+        if dtype == self.search_dtype:
+            return FACTOR_ROWS
+        return max(1, CONVERTED_BYTES // (int(np.dtype(dtype).itemsize) * self.width))
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""
