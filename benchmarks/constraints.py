@@ -21,8 +21,6 @@ from benchmarks import harness
 
 PACS = harness.SHARED_DATA / "pacs_effnetlite0.parquet"
 DIGITS = harness.SHARED_DATA / "fsdd_logmel800.parquet"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-START, END = "<!-- constraints: start -->", "<!-- constraints: end -->"
 FOLDS, SLOWEST = 5, 20.0
 """Folds, and how many bare kernels they may take with ten restarts."""
 Line = tuple[str, str, str]
@@ -167,7 +165,6 @@ def main() -> None:
                 lines.append(line)
                 print(" | ".join(line), flush=True)
     if given.write:
-        page = PAGE.read_text(encoding="utf-8")
         table = [
             f"Measured on {date.today().isoformat()} on {harness.machine()}; times of families and folds are "
             f"medians of {given.repeats}.",
@@ -176,8 +173,7 @@ def main() -> None:
             "| --- | --- | --- |",
             *(f"| {' | '.join(line)} |" for line in lines),
         ]
-        before, after = page.split(START)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{START}\n" + "\n".join(table) + f"\n{END}{after}", encoding="utf-8")
+        harness.write_table("constraints", table)
 
 
 if __name__ == "__main__":

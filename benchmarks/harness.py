@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 Check = Callable[[Path], None]
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -148,6 +149,14 @@ def workspace() -> Iterator[Path]:
     """A temporary folder for generated data."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         yield Path(folder)
+
+
+def write_table(name: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the marks of that name in docs/benchmarks.md."""
+    start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
+    page = PAGE.read_text(encoding="utf-8")
+    before, after = page.split(start)[0], page.split(end)[1]
+    PAGE.write_text("\n".join([f"{before}{start}", *lines, f"{end}{after}"]), encoding="utf-8")
 
 
 def machine() -> str:
