@@ -40,9 +40,9 @@ class PartedSetting:
 
     @cached_property
     def assigner(self) -> PartAssigner:
-        """The assignment step; folds have no centroid of their own, so none need be handed out."""
-        unequal = len(set(self.quotas.shares)) > 1
-        return PartAssigner(self.quotas, self.workers, unequal, self.options.solver)
+        """The assignment step; centroids are handed out only to parts that are not alike."""
+        unlike = len(set(self.quotas.shares)) > 1 or bool((self.quotas.pinned >= 0).any())
+        return PartAssigner(self.quotas, self.workers, unlike, self.options.solver)
 
     def random(self, rng: np.random.Generator) -> Labels:
         """Draw parts that meet the quotas; shape (n,)."""

@@ -66,7 +66,9 @@ class Parting:
             return fold_quotas(families[0], self.folds)
         if dataset.together is not None:
             return part_quotas(families[0], self.parts, [Fraction(0)] * len(families[0].sizes), pinned=None)
-        (each,) = options.tolerance.of_cells(families, Fraction(0))
+        if options.tolerance.is_auto:
+            raise UsageError("--tolerance auto cannot be combined with --parts", hint="give a number")
+        (each,) = options.tolerance.of_cells(families)
         return part_quotas(families[0], self.parts, [t or Fraction(0) for t in each], self._pins(dataset))
 
     def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, UnitParts | None]:

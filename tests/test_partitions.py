@@ -194,7 +194,7 @@ def test_folds_are_iterated_as_train_and_validation(features: Any) -> None:
 
 def test_each_kind_of_run_says_what_reads_it(command_line: Callable[..., Path]) -> None:
     out = command_line("kfold", "--k", "2")
-    with pytest.raises(ValueError, match=r"holds folds or named parts.*Partition.load"):
+    with pytest.raises(ValueError, match=r"holds folds, not a split in two.*Partition.load"):
         Split.load(out)
     command_line("split", "--force")
     with pytest.raises(ValueError, match=r"holds a split in train and val.*Split.load"):

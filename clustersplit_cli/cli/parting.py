@@ -74,4 +74,6 @@ def _run(
         ),
     )
     paths = output.write_parts(dataset, result, folds=parting.folds is not None)
-    show_result(result.report, paths, quiet=given["quiet"], console=console)
+    inside = {output.directory / name for name in result.parts} if output.directory else set()
+    shown = dict.fromkeys(path.parent if path.parent in inside else path for path in paths)
+    show_result(result.report, list(shown), quiet=given["quiet"], console=console)

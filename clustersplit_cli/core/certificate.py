@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 
 from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import solve_assignment, solve_program
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Evaluation, Members
-from clustersplit_cli.core.program import Limits, solve
+from clustersplit_cli.core.program import Limits
 from clustersplit_cli.core.requirements import Requirements
 
 GAP_TOLERANCE = 1e-6

@@ -128,6 +128,11 @@ class Constraints:
         """Validation rows per cell."""
         return np.bincount(self.cells.codes[members], minlength=len(self.target))
 
+    def within(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether each cell's validation rows are within its bounds."""
+        counts = self.counts(members)
+        return (self.lower <= counts) & (counts <= self.upper)
+
 
 def make_constraints(
     cells: Cells,

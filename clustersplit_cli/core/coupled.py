@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import CBCProgramAssigner
 from clustersplit_cli.core.constraints import Cells, bounded
 from clustersplit_cli.core.explore import explore
@@ -23,7 +24,7 @@ from clustersplit_cli.core.geometry import image_geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.program import Assignment, Limits, Program, solve
+from clustersplit_cli.core.program import Assignment, Limits, Program
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import Account, Effort, Solution, measure_runs
 from clustersplit_cli.core.settle import settle

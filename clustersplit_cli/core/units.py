@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, bounded
+from clustersplit_cli.core.families import FREE, VAL
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import FACTOR_ROWS, DenseGeometry, FactorGeometry, Geometry
 from clustersplit_cli.core.problem import Problem
-from clustersplit_cli.core.requirements import FREE, VAL, Requirements
+from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.workers import tiles
 
@@ -110,7 +111,7 @@ def first_choice(requirements: Requirements) -> NDArray[np.bool_]:
     program = requirements.program
     chosen = program.fixed == VAL
     free = np.flatnonzero(program.fixed == FREE)
-    classes = program.classes[free]
+    classes = requirements.classes[free]
     order = np.argsort(classes, kind="stable")
     ordered = classes[order]
     first = np.searchsorted(ordered, ordered)

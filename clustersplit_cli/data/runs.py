@@ -63,9 +63,11 @@ def load_run(directory: Path) -> Run:
     """
     report, text = read_report(directory)
     if is_parted(report["config"]):
+        held = "folds" if report["config"].get("k") is not None else "named parts"
         raise InputError(
-            f"{shown(directory)} holds folds or named parts, not a split in train and val",
-            hint="in Python, read it with Partition.load",
+            f"{shown(directory)} holds {held}, not a split in two",
+            hint="their MMDs are in its report.json; compare two files of rows with "
+            "clustersplit mmd FEATURES --train FILE --val FILE, or read them with Partition.load in Python",
         )
     paths = {part: index_files(directory, part) for part in PARTS}
     train, val = (read_indices(paths[part][0]) for part in PARTS)

@@ -119,8 +119,8 @@ class Workload:
     def dense(self) -> int:
         """Peak bytes with the kernel matrix, which is symmetric: strips of 512 rows, half of them all told.
 
-        Every thread makes a tile from two blocks of rows. Where the rows are smaller than the kernel, they are
-        all mapped beforehand.
+        Every thread makes a tile from two blocks of rows. Where the rows are smaller than the kernel, they
+        are all mapped beforehand.
         """
         kernel = self.n * (self.n + 512) // 2 * self.kernel_itemsize
         mapped = self.n * self.d * self.kernel_itemsize if self.d <= self.n else 0

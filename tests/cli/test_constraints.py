@@ -13,40 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clustersplit_cli.cli.app import run
 from clustersplit_cli.reports.json_report import report_schema
 
 Said = tuple[int, str]
 Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command in a folder that holds `feats.parquet`; return its exit code and what it said."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(3)
-    n = 120
-    x = rng.normal(size=(n, 3)).astype(np.float32)
-    x[1::10] = x[::10]
-    table = {
-        **{f"f{column}": x[:, column] for column in range(3)},
-        "label": np.array(["cat", "dog", "cow"])[np.arange(n) % 3],
-        "domain": np.array(["art", "photo"])[rng.integers(0, 2, n)],
-        "site": rng.integers(0, 3, n),
-        "patient": [f"p{number}" for number in np.repeat(np.arange(n // 2), 2)],
-        "age": rng.normal(40, 10, n),
-        "id": [f"row {row}" for row in range(n)],
-    }
-    pq.write_table(pa.table(table), "feats.parquet")
-
-    def command(name: str, *words: object) -> Said:
-        capsys.readouterr()
-        quick = () if name == "verify" else ("--effort", "fast", "--restarts", 3)
-        features = () if name == "verify" else ("feats.parquet", "--columns", "f*")
-        code = run([str(word) for word in (name, *features, *quick, *words)])
-        return code, capsys.readouterr().err
-
-    return command
 
 
 def report(out: str) -> dict[str, Any]:
