@@ -16,7 +16,7 @@ from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
-from clustersplit_cli.core.explore import explore, perturb
+from clustersplit_cli.core.explore import agree, explore, perturb
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.field import SMALL, make_field
 from clustersplit_cli.core.image import Image
@@ -35,6 +35,8 @@ from clustersplit_cli.progress import Progress, silent
 
 LARGE = 50_000
 """From this many rows on, passes are so dear that fewer candidates are settled."""
+PROMISING = 0.95
+"""Share of the best split's explained scatter below which a split on the image is not worth settling."""
 POLISHED = 4
 """Candidates that are polished on larger problems."""
 ROUGH_ROUNDS = 4
@@ -151,13 +153,14 @@ def search(
     names, starts = _starts(field.problem, field.factors, restarts, start_rng)
     roam = assigner(field.problem.constraints)
     ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
+    is_easy = not is_small and agree(field.problem, ends)
     found = perturb(
         field.problem,
         list(ends),
         field.factors,
         roam,
         batch=effort.batch,
-        patience=effort.patience,
+        patience=min(effort.patience, 1) if is_easy else effort.patience,
         max_rounds=effort.max_rounds,
         max_iter=max_iter,
         rng=noise_rng,
@@ -165,9 +168,9 @@ def search(
     )
     # On small problems every start gets polished: that costs little and finds most global optima.
     wanted = len(found) if is_small else effort.candidates
-    if problem.n > LARGE:
+    if is_easy or problem.n > LARGE:
         wanted = min(wanted, POLISHED)
-    chosen = best_distinct(found, wanted)
+    chosen = best_distinct(found if is_small else _promising(field.problem, found), wanted)
     lifted = field.to_all_rows([*ends, *chosen])
     ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
     decide = assigner(problem.constraints)
@@ -236,6 +239,13 @@ def search(
         best.converged,
         tuple(canonical(trail.members) for trail in optima),
     )
+
+
+def _promising(explored: Problem, trails: list[Trail]) -> list[Trail]:
+    """The splits that the kernel itself may put first although its image does not."""
+    explained = np.array([explored.ssq_total - trail.psi for trail in trails])
+    keep = explained >= PROMISING * explained.max()
+    return [trail for trail, kept in zip(trails, keep, strict=True) if kept]
 
 
 def _starts(
