@@ -133,6 +133,7 @@ def search(
     nonnegative: bool,
     rng: np.random.Generator,
     canonical: Callable[[Members], Members] = lambda members: members,
+    announce: Callable[[Members], None] = lambda members: None,
     count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
@@ -145,6 +146,7 @@ def search(
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
+    announce : hears of the split once it is found, before the account of the search is drawn up.
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
@@ -215,6 +217,8 @@ def search(
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
+    chosen_members = canonical(best.members)
+    announce(chosen_members)
     runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
     optima: list[Trail] = []
     if count > 1:
@@ -232,7 +236,7 @@ def search(
             rng=rng.spawn(1)[0],
         )
     return Solution(
-        canonical(best.members),
+        chosen_members,
         steps,
         runs,
         best.start,
