@@ -232,7 +232,7 @@ def test_certificates_by_choice(make_dataset: Maker, monkeypatch: pytest.MonkeyP
     by_cbc, without = run(dataset).report.certificate, run(dataset, certify="never").report.certificate
     assert by_cbc is not None and (by_cbc.backend, by_cbc.n_lps) == ("cbc", 2)
     assert without is None
-    monkeypatch.setattr("clustersplit_cli.pipeline.CBC_CERTIFICATE_ROWS", 59)
+    monkeypatch.setattr("clustersplit_cli.assessment.CBC_CERTIFICATE_ROWS", 59)
     large, always = run(dataset).report.certificate, run(dataset, certify="always").report.certificate
     assert large is not None and (large.backend, large.status, large.integral) == (
         "threshold",
