@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from clustersplit_cli.assessment import certify
 from clustersplit_cli.core.search import Step
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
@@ -20,7 +21,6 @@ from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline import (
     Split,
     Streams,
-    certify,
     find_split,
     plan,
     prepared_setting,
