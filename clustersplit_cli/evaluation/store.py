@@ -56,6 +56,10 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lines.close()
+        if error is not None and not self.records and not any((self.directory / SPLITS).glob("*.npz")):
+            with suppress(OSError):  # nothing came of it: leave nothing behind
+                _remove_evaluation(self.directory)
+                self.directory.rmdir()
 
     def append(self, records: Iterable[Record]) -> None:
         """Put finished trials on disk."""
