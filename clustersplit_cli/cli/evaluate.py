@@ -27,7 +27,9 @@ MODELS, EVALUATION = "Models", "Evaluation"
 _PROBES = ("logreg", "mlp", "svm", "neighbours", "forest", "mixed")
 Probe = Annotated[
     str | None,
-    opt.choice("--probe", MODELS, "Models to train on the features.", *_PROBES, default="mixed: draws among all"),
+    opt.choice(
+        "--probe", MODELS, "Models to train on the features.", *_PROBES, default="mixed: draws among all"
+    ),
 ]
 ProbeRows = Annotated[
     int,
@@ -61,7 +63,10 @@ SpaceFile = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout", rich_help_panel=MODELS, metavar="SECONDS", help="With --command: the longest a trial may take."
+        "--timeout",
+        rich_help_panel=MODELS,
+        metavar="SECONDS",
+        help="With --command: the longest a trial may take.",
     ),
 ]
 Search = Annotated[
@@ -119,7 +124,11 @@ FoldCount = Annotated[
 Select = Annotated[
     str,
     opt.choice(
-        "--select", EVALUATION, "Choose by the mean over validation domains, or by the worst.", "mean", "worst"
+        "--select",
+        EVALUATION,
+        "Choose by the mean over validation domains, or by the worst.",
+        "mean",
+        "worst",
     ),
 ]
 Refit = Annotated[
@@ -287,7 +296,9 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
     for flag, least in {"search": 1, "repeats": 1, "folds": 2, "jobs": 1, "probe_rows": 10}.items():
         if given[flag] is not None and given[flag] < least:
             name = f"--{flag.replace('_', '-')}"
-            raise UsageError(f"{name} must be at least {least}, got {given[flag]}", hint=f"try {name} {least}")
+            raise UsageError(
+                f"{name} must be at least {least}, got {given[flag]}", hint=f"try {name} {least}"
+            )
     if given["select"] not in SELECTIONS:
         raise UsageError(f"--select '{given['select']}' is unknown", hint="choose mean or worst")
     template, space, probe = None, None, given["probe"]
@@ -305,7 +316,9 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
         probe_space(probe)
         check_available()
     if given["timeout"] is not None and not given["timeout"] > 0:
-        raise UsageError(f"--timeout must be above 0, got {given['timeout']:g}", hint="for example --timeout 600")
+        raise UsageError(
+            f"--timeout must be above 0, got {given['timeout']:g}", hint="for example --timeout 600"
+        )
     return Plan(
         strategies=parse_strategies(given["strategy"]),
         search=given["search"],

@@ -41,7 +41,10 @@ def _neighbours(params: Params, n_features: int, seed: int) -> Any:
     from sklearn.neighbors import KNeighborsClassifier
 
     return KNeighborsClassifier(
-        n_neighbors=params["neighbours"], weights=params["weights"], metric=params["metric"], algorithm="brute"
+        n_neighbors=params["neighbours"],
+        weights=params["weights"],
+        metric=params["metric"],
+        algorithm="brute",
     )
 
 
@@ -121,9 +124,7 @@ class ProbeSpace(Space):
 def probe_space(name: str) -> ProbeSpace:
     """What to draw for a probe, or for all of them."""
     if name not in (*PROBES, MIXED):
-        raise UsageError(
-            f"--probe '{name}' is unknown", hint=f"choose one of {', '.join((*PROBES, MIXED))}"
-        )
+        raise UsageError(f"--probe '{name}' is unknown", hint=f"choose one of {', '.join((*PROBES, MIXED))}")
     return ProbeSpace((), tuple(PROBES) if name == MIXED else (name,))
 
 

@@ -44,7 +44,7 @@ class Projection:
 
     @classmethod
     def fit(cls, rows: Matrix) -> Projection:
-        """Find the leading directions of standardised rows; unit variance in total, so that widths compare."""
+        """Find the leading directions of standardised rows."""
         mean = rows.mean(axis=0, dtype=np.float64)
         deviation = rows.std(axis=0, dtype=np.float64)
         scale = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 0.0)

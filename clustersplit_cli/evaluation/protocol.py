@@ -70,7 +70,7 @@ def prepare(
     progress: Progress = silent,
 ) -> list[Contest]:
     """Split the development rows of every round and draw its settings; splits on disk are not made again."""
-    contests = []
+    contests: list[Contest] = []
     total = len(rounds) * len(strategies)
     for place, group in groupby(rounds, key=lambda round_: round_.place):
         with ExitStack() as stack:

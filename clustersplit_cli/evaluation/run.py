@@ -140,7 +140,7 @@ def evaluate(
 
 
 def asked(dataset: Dataset, options: CheckedOptions, plan: Plan) -> dict[str, Any]:
-    """Everything that a trial's result depends on; the number of trials and how they are read do not count."""
+    """Everything that a trial's result depends on: not how many there are, nor how they are read."""
     training: dict[str, Any] = {"probe": plan.probe, "probe_rows": plan.probe_rows}
     if plan.command is not None:
         training = {"command": list(plan.command.words), "space": repr(plan.space)}
@@ -194,7 +194,9 @@ def _untested(arena: Arena, rounds: Sequence[Round]) -> list[Notice]:
     if not found:
         return []
     counts = ", ".join(f"{count} of {domain}" for domain, count in found.items())
-    return [Notice("unknown_classes", f"rows of classes that no other domain has are not tested on: {counts}")]
+    return [
+        Notice("unknown_classes", f"rows of classes that no other domain has are not tested on: {counts}")
+    ]
 
 
 def _runner(plan: Plan, arena: Arena, store: Store, features: Path) -> Runner:
@@ -206,9 +208,7 @@ def _runner(plan: Plan, arena: Arena, store: Store, features: Path) -> Runner:
     return ProbeRunner(data, plan.jobs)
 
 
-def _refuse_nothing_but_failures(
-    trials: TrialCounts, records: Mapping[str, Record], directory: Path
-) -> None:
+def _refuse_nothing_but_failures(trials: TrialCounts, records: Mapping[str, Record], directory: Path) -> None:
     if trials.n_failed < len(records):
         return
     first = trials.failed[0]

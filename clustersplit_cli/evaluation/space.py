@@ -93,11 +93,13 @@ def _content(text: str, path: Path) -> Mapping[str, Any]:
 
 
 def _toml(text: str) -> Any:
+    from importlib import import_module
+
     try:
-        import tomllib
+        reader = import_module("tomllib")
     except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
-    return tomllib.loads(text)
+        reader = import_module("tomli")
+    return reader.loads(text)
 
 
 def _parameter(name: str, value: Any, source: str) -> Parameter:

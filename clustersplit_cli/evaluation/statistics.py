@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.reports.evaluation_summary import Correlation, DiscrepancyAndTest, Estimate, EvaluationRun
+from clustersplit_cli.reports.evaluation_summary import (
+    Correlation,
+    DiscrepancyAndTest,
+    Estimate,
+    EvaluationRun,
+)
 
 Values = NDArray[np.float64]
 
@@ -44,7 +49,7 @@ class Table:
 
 
 def over_repeats(table: Table) -> Estimate | None:
-    """The mean, and its standard error over repeats, each averaged over the domains first: as in the paper."""
+    """The mean, and its standard error over repeats, each averaged over the domains first."""
     if not np.isfinite(table.values).any():
         return None
     columns = [table.values[:, repeat] for repeat in range(table.values.shape[1])]

@@ -90,7 +90,7 @@ class Store:
         aside = path.with_suffix(".part")
         try:
             with aside.open("wb") as file:
-                np.savez_compressed(file, **dict(arrays))
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
             aside.replace(path)
         except OSError as error:
             with suppress(OSError):

@@ -40,7 +40,11 @@ WITH_CELLS = (
     "kfold-cluster-linear",
     "kfold-cluster-rbf",
 )
-KNOWN = (*(f"{name}:{cells}" for name in WITH_CELLS for cells in (JOINT, LABEL)), LEAVE_ONE_DOMAIN_OUT, MIX_UP)
+KNOWN = (
+    *(f"{name}:{cells}" for name in WITH_CELLS for cells in (JOINT, LABEL)),
+    LEAVE_ONE_DOMAIN_OUT,
+    MIX_UP,
+)
 DEFAULT = (
     REFERENCE,
     f"random:{LABEL}",
@@ -121,9 +125,9 @@ class Splitter:
             members = [leave_one_out(self.domains.codes, self.domains.values, name) for name in names]
             return self._measured(strategy, members)
         if strategy == MIX_UP:
-            members = self._random(JOINT, round_)
-            pairs = draw_pairs(members, round_.rng(Chance.MIX))
-            return StrategySplit(strategy, (members,), self._mixed_mmd(members, pairs), pairs)
+            drawn = self._random(JOINT, round_)
+            pairs = draw_pairs(drawn, round_.rng(Chance.MIX))
+            return StrategySplit(strategy, (drawn,), self._mixed_mmd(drawn, pairs), pairs)
         name, _, cells = strategy.partition(":")
         if name == "random":
             return self._measured(strategy, [self._random(cells, round_)])
@@ -185,7 +189,7 @@ class Splitter:
         norm = float(mean_kernel(mixed, mixed, prepared.kernel, workers).mean())
         train = replace(rows, raw=rows.raw[~members])
         across = float(mean_kernel(train, mixed, prepared.kernel, workers).mean())
-        return max(within + norm - 2.0 * across, 0.0) ** 0.5
+        return float(max(within + norm - 2.0 * across, 0.0) ** 0.5)
 
 
 def folds_for(holdout: Fraction) -> int:

@@ -66,9 +66,7 @@ def protocol(name: str, runs: Sequence[EvaluationRun], reference: str) -> Protoc
             se = closed.se if strategy != ORACLE else None
             closed = Estimate(100 * closed.mean, None if se is None else 100 * se)
         word = "reference" if strategy == ORACLE else finding(gain, adjusted[strategy])
-        scores.append(
-            StrategyScore(strategy, n_runs, test, gain, closed, adjusted.get(strategy), word)
-        )
+        scores.append(StrategyScore(strategy, n_runs, test, gain, closed, adjusted.get(strategy), word))
     return Protocol(name, room, tuple(scores), verdict(scores, room, reference))
 
 

@@ -84,7 +84,7 @@ def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, co
         heat=words.heat_map(report),
         options=words.options_in_words(report["config"]),
         chart_data=_chart_data(report, portrait),
-        plotly=_compressed_plotly(),
+        plotly=compressed_plotly(),
         own_file=own_file,
     )
 
@@ -117,7 +117,7 @@ def _chart_data(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]
     }
 
 
-def _compressed_plotly() -> str:
+def compressed_plotly() -> str:
     """Plotly's script, a third of its size: the browser unpacks it."""
     from plotly.offline import get_plotlyjs
 

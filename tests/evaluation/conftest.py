@@ -23,7 +23,9 @@ def small(make_dataset: Callable[..., Dataset]) -> Dataset:
     """Three domains, three classes, 180 rows."""
     rng = np.random.default_rng(3)
     labels, domains = np.tile([0, 1, 2], 60), np.repeat([0, 1, 2], 60)
-    rows = rng.normal(size=(180, 5)) + labels[:, None] * [1.0, 0.5, 0, 0, 0] + domains[:, None] * [0, 0, 1, 0, 0]
+    rows = (
+        rng.normal(size=(180, 5)) + labels[:, None] * [1.0, 0.5, 0, 0, 0] + domains[:, None] * [0, 0, 1, 0, 0]
+    )
     return make_dataset(rows, label=np.array(list("abc"))[labels], domain=np.array(["p", "q", "r"])[domains])
 
 

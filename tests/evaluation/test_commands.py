@@ -42,7 +42,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def arguments(*more: str, command: str | None = None) -> list[str]:
-    short = ["--search", "3", "--repeats", "1", "--effort", "fast", "--restarts", "2", "--evaluation-domain", "1"]
+    short = [
+        "--search",
+        "3",
+        "--repeats",
+        "1",
+        "--effort",
+        "fast",
+        "--restarts",
+        "2",
+        "--evaluation-domain",
+        "1",
+    ]
     where = ["--label", "4", "--domain", "5"]
     given = ["evaluate", "feats.npy", *where, "--space", "space.toml", "--command", command or template()]
     return [*given, *short, "--strategy", "random:joint,cluster-rbf:joint,mix-up", "--out", "out", *more]
@@ -52,7 +63,9 @@ def report(where: str = "out") -> Any:
     return json.loads(Path(where, "report.json").read_text("utf-8"))
 
 
-def test_a_command_is_run_for_every_split_and_setting(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_is_run_for_every_split_and_setting(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mix = template("--mixup {mixup} --adapt {adapt} --seed {seed}")
     assert run_program(arguments("--refit", "--jobs", "2", command=mix)) == 0
     found = report()
@@ -154,7 +167,9 @@ def test_a_template_that_cannot_work_is_refused(text: str, said: str) -> None:
 
 
 def test_a_template_is_no_shell_and_leaves_other_braces_alone() -> None:
-    made = Template.parse("t '{a}b' --x={train} {val} {test} {params} {out} '$HOME; {0}'".replace("{a}", "{ }"))
+    made = Template.parse(
+        "t '{a}b' --x={train} {val} {test} {params} {out} '$HOME; {0}'".replace("{a}", "{ }")
+    )
     values = dict.fromkeys(("train", "val", "test", "params", "out"), "a path")
     assert made.fill(values) == ["t", "{ }b", "--x=a path", *["a path"] * 4, "$HOME; {0}"]
 

@@ -1,4 +1,4 @@
-"""Problems whose answer is known: one where only a split by clusters shows what will fail, one without shift."""
+"""Problems whose answer is known: one where only clusters show what will fail, one without shift."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clustersplit_cli.reports.evaluation_summary import EvaluationReport, Protoc
 
 Run = Callable[..., EvaluationReport]
 COPIES = (12, 12, 6, 6, 6, 6, 6, 6, 2)
-"""Columns of each factor: signal, cluster, six of noise, and the spurious one, which is the ninth component."""
+"""Columns of each factor: signal, cluster, six of noise, and the spurious one, the ninth component."""
 
 
 def columns(factors: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:

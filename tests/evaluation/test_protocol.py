@@ -38,7 +38,9 @@ def tables(report: EvaluationReport) -> tuple[Any, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(small: Dataset, run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EvaluationReport]:
+def whole(
+    small: Dataset, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, EvaluationReport]:
     directory = tmp_path_factory.mktemp("whole") / "out"
     return directory, run(small, directory, strategies=EVERYTHING, refit=True)
 

@@ -1,4 +1,4 @@
-"""A training as users have it: reads index files and hyper-parameters, writes metrics. NumPy alone, to start up quickly."""
+"""A training as users have it: index files and hyper-parameters in, metrics out; starts up quickly."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def main() -> int:
         parser.add_argument(f"--{name}")
     given = parser.parse_args()
     params = json.loads(Path(given.params).read_text("utf-8"))
-    print("shrinking by", params["shrink"], flush=True)
+    sys.stdout.write(f"shrinking by {params['shrink']}\n")
+    sys.stdout.flush()
     if params.get("fail") == "exit":
-        print("out of luck", file=sys.stderr)
+        sys.stderr.write("out of luck\n")
         return 3
     if params.get("fail") == "hang":
         time.sleep(60)
