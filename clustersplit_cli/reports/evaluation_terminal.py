@@ -32,7 +32,7 @@ def render_evaluation(report: EvaluationReport, outputs: Sequence[Path], *, cons
     show(
         console,
         (
-            f"{human_count(report.trials.n_trials)} trainings ({who}), {human_count(report.input.n_rows)} rows: "
+            f"{human_count(report.trials.n_trials)} trainings ({who}): "
             f"{domains} evaluation domain{'s' * (domains != 1)}, {repeats} repeat{'s' * (repeats != 1)}, "
             f"{report.config['search']} settings, in {human_seconds(report.timing.total)}",
             "",
