@@ -64,7 +64,7 @@ def section(name: str, mean: dict[str, Any], worst: dict[str, Any]) -> list[str]
         f"{repeats} {'repeats' if repeats > 1 else 'repeat'} × {mean['config']['search']} settings "
         f"× all training sets, {mean['trials']['n_failed']} failed.",
         "",
-        "| strategy | trained on T | gain | gap closed, % | retrained | gain | gap closed, % | gain, by worst |",
+        "| strategy | on T | gain | gap closed, % | retrained | gain | gap closed, % | gain, by worst |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     by_worst = {score["strategy"]: score for score in worst["protocols"][0]["strategies"]}
