@@ -94,7 +94,7 @@ def about_cells(
         yield (
             "holdout_missed",
             f"validation holds {actual:.3g} of the rows, more than 10 % off h={holdout:g}; "
-            + (fewer if limits.is_exact else "try a smaller --tolerance"),
+            + (fewer if limits.is_exact else _closer(options)),
         )
     small = int((sizes < SMALL_CELL).sum())
     if 2 * small > len(sizes):
@@ -120,6 +120,13 @@ def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
             f"MMD {found.mmd:.4g} is not above that of random splits by three standard deviations "
             f"({found.random.mean:.4g} ± {found.random.sd:.2g}): it is hardly harder than a random split",
         )
+
+
+def _closer(options: CheckedOptions) -> str:
+    """What brings the total closer to h."""
+    if options.tolerance.is_auto:
+        return "no smaller tolerance can be met, so try fewer columns in --stratify"
+    return "try a smaller --tolerance"
 
 
 def _cells(count: int, total: int) -> str:

@@ -145,7 +145,7 @@ class Splitter:
         held = Held(setting.memory, setting.prepared, setting.spread, setting.problem.geometry)
         quotas = Parting(folds=self.folds).quotas(setting.dataset, setting.options)
         parted = PartedSetting(
-            setting.dataset, setting.options, held, quotas, setting.streams, setting.workers
+            setting.dataset, setting.options, held, quotas, None, setting.streams, setting.workers
         )
         labels: NDArray[np.int64] = (
             parted.assigner.random(round_.rng(Chance.SPLIT, 2))
