@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli import evaluate_options as own
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.output import stem
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped
@@ -23,151 +24,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.reports.evaluation_summary import EvaluationReport
 
-MODELS, EVALUATION = "Models", "Evaluation"
-_PROBES = ("logreg", "mlp", "svm", "neighbours", "forest", "mixed")
-Probe = Annotated[
-    str | None,
-    opt.choice(
-        "--probe", MODELS, "Models to train on the features.", *_PROBES, default="mixed: draws among all"
-    ),
-]
-ProbeRows = Annotated[
-    int,
-    typer.Option(
-        "--probe-rows",
-        rich_help_panel=MODELS,
-        metavar="N",
-        parser=opt.integer("--probe-rows", 1000),
-        help="Most rows to train a probe on, and to score it on.",
-    ),
-]
-Command = Annotated[
-    str | None,
-    typer.Option(
-        "--command",
-        rich_help_panel=MODELS,
-        metavar="TEMPLATE",
-        help="Your own training instead, with {train} {val} {test} {params} {out}, and if wanted {features} "
-        "{adapt} {mixup} {seed} {domain}.",
-    ),
-]
-SpaceFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--space",
-        rich_help_panel=MODELS,
-        metavar="TOML",
-        help="With --command: the hyper-parameters to draw.",
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        rich_help_panel=MODELS,
-        metavar="SECONDS",
-        help="With --command: the longest a trial may take.",
-    ),
-]
-Search = Annotated[
-    int,
-    typer.Option(
-        "--search",
-        rich_help_panel=EVALUATION,
-        metavar="N",
-        parser=opt.integer("--search", 20),
-        help="Settings of hyper-parameters to draw.",
-    ),
-]
-Repeats = Annotated[
-    int,
-    typer.Option(
-        "--repeats",
-        rich_help_panel=EVALUATION,
-        metavar="N",
-        parser=opt.integer("--repeats", 3),
-        help="Repeats with other settings, splits and seeds.",
-    ),
-]
-EvaluationDomain = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--evaluation-domain",
-        rich_help_panel=EVALUATION,
-        metavar="NAME",
-        help="Evaluate on this domain only (repeatable).",
-        show_default="all in turn",
-    ),
-]
-Strategies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--strategy",
-        rich_help_panel=EVALUATION,
-        metavar="NAME,...",
-        help="random, cluster-linear, cluster-rbf, and kfold- before each; :joint or :label after, for the "
-        "cells; leave-one-domain-out; mix-up.",
-        show_default="all but some of the k-fold ones",
-    ),
-]
-FoldCount = Annotated[
-    int | None,
-    typer.Option(
-        "--folds",
-        rich_help_panel=EVALUATION,
-        metavar="K",
-        parser=opt.integer("--folds", 5),
-        help="Folds of the k-fold strategies.",
-        show_default="1 / h",
-    ),
-]
-Select = Annotated[
-    str,
-    opt.choice(
-        "--select",
-        EVALUATION,
-        "Choose by the mean over validation domains, or by the worst.",
-        "mean",
-        "worst",
-    ),
-]
-Refit = Annotated[
-    bool,
-    typer.Option(
-        "--refit",
-        rich_help_panel=EVALUATION,
-        help="Also test chosen settings retrained on all development rows.",
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        rich_help_panel=EVALUATION,
-        metavar="N",
-        parser=opt.integer("--jobs", 2),
-        help="Trainings at a time; the result does not depend on it.",
-        show_default="all cores; 1 with --command",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        rich_help_panel=opt.OUTPUT,
-        help="Go on with an interrupted evaluation, or extend one by more --repeats or --search.",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        rich_help_panel=opt.OUTPUT,
-        metavar="DIR",
-        help="Output directory.",
-        show_default="<name>_evaluation",
-    ),
-]
+PROBE_ROWS = 1000
 
 
 def evaluate(
@@ -181,19 +38,19 @@ def evaluate(
     metadata: opt.Metadata = None,
     exclude: opt.Exclude = None,
     drop_invalid: opt.DropInvalid = False,
-    probe: Probe = None,
-    probe_rows: ProbeRows = 1000,
-    command: Command = None,
-    space: SpaceFile = None,
-    timeout: Timeout = None,
-    search: Search = 20,
-    repeats: Repeats = 3,
-    evaluation_domain: EvaluationDomain = None,
-    strategy: Strategies = None,
-    folds: FoldCount = None,
-    select: Select = "mean",
-    refit: Refit = False,
-    jobs: Jobs = None,
+    probe: own.Probe = None,
+    probe_rows: own.ProbeRows = None,
+    command: own.Command = None,
+    space: own.SpaceFile = None,
+    timeout: own.Timeout = None,
+    search: own.Search = 20,
+    repeats: own.Repeats = 3,
+    evaluation_domain: own.EvaluationDomain = None,
+    strategy: own.Strategies = None,
+    folds: own.FoldCount = None,
+    select: own.Select = "mean",
+    refit: own.Refit = False,
+    jobs: own.Jobs = None,
     holdout: opt.Holdout = "0.2",
     rounding: opt.Rounding = None,
     gamma: opt.Gamma = None,
@@ -205,8 +62,8 @@ def evaluate(
     seed: opt.Seed = 0,
     memory: opt.Memory = None,
     threads: opt.Threads = None,
-    out: Out = None,
-    resume: Resume = False,
+    out: own.Out = None,
+    resume: own.Resume = False,
     force: opt.Force = False,
     html: opt.Html = False,
     json: opt.Json = False,
@@ -307,6 +164,8 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
             raise UsageError("--probe and --command both train", hint="use one of them")
         if given["space"] is None:
             raise UsageError("--command needs --space, the hyper-parameters to draw", hint="name a TOML file")
+        if given["probe_rows"] is not None:
+            raise UsageError("--probe-rows has no meaning with --command", hint="drop --probe-rows")
         template, space = Template.parse(given["command"]), read_space(given["space"])
     else:
         for flag in ("space", "timeout"):
@@ -319,8 +178,11 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
         raise UsageError(
             f"--timeout must be above 0, got {given['timeout']:g}", hint="for example --timeout 600"
         )
+    strategies = parse_strategies(given["strategy"])
+    if given["folds"] is not None and not any(name.startswith("kfold-") for name in strategies):
+        raise UsageError("--folds has no meaning without a k-fold strategy", hint="drop --folds")
     return Plan(
-        strategies=parse_strategies(given["strategy"]),
+        strategies=strategies,
         search=given["search"],
         repeats=given["repeats"],
         folds=given["folds"] or folds_for(checked.holdout),
@@ -329,7 +191,7 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
         domains=tuple(dict.fromkeys(given["evaluation_domain"] or ())) or None,
         jobs=given["jobs"] or (1 if template else available_cores()),
         probe=probe,
-        probe_rows=given["probe_rows"],
+        probe_rows=given["probe_rows"] or PROBE_ROWS,
         command=template,
         space=space,
         timeout=given["timeout"],

@@ -97,6 +97,11 @@ def test_a_directory_of_something_else_is_never_touched(
         (["--command", "x {train}"], "--command needs --space"),
         (["--command", "x", "--probe", "mlp"], "--probe and --command both train"),
         (["--command", "x", "--space", "none.toml"], "--command lacks {train} {val} {test} {params} {out}"),
+        (["--folds", "4", "--strategy", "random"], "--folds has no meaning without a k-fold strategy"),
+        (
+            ["--command", "x", "--space", "none.toml", "--probe-rows", "50"],
+            "--probe-rows has no meaning with --command",
+        ),
         (["--resume", "--force"], "--resume goes on and --force starts over"),
         (["--domain", "nowhere"], "nowhere"),
     ],
