@@ -45,7 +45,9 @@ def render_evaluation_page(report: EvaluationReport, *, title: str) -> str:
         title=title,
         headline=headline(report),
         tiles=tiles(report),
-        protocols=[(found, TITLES[found.name], protocol_rows(found)) for found in report.protocols],
+        protocols=[
+            (found, _sentence(TITLES[found.name]), protocol_rows(found)) for found in report.protocols
+        ],
         training=training_rows(report),
         correlations=correlation_lines(report),
         options=_options(report),
@@ -58,7 +60,7 @@ def render_evaluation_page(report: EvaluationReport, *, title: str) -> str:
 def headline(report: EvaluationReport) -> str:
     """The first thing to know, as a sentence."""
     said = next((line for found in report.protocols for line in found.verdict), "nothing could be compared")
-    return said[:1].upper() + said[1:] + "."
+    return _sentence(said.partition(" here: cluster")[0]) + "."  # the numbers follow below
 
 
 def tiles(report: EvaluationReport) -> tuple[Tile, ...]:
@@ -118,6 +120,10 @@ def chart_data(report: EvaluationReport) -> dict[str, Any]:
             if score.rank_correlation is not None
         ],
     }
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _options(report: EvaluationReport) -> list[tuple[str, str]]:

@@ -57,7 +57,7 @@
       error_x: { type: "data", array: protocol.se, color: cssColour("quiet"), thickness: 1.5 },
       marker: {
         size: 11, color: protocol.finding.map(colour),
-        symbol: protocol.finding.map((word) => (word === "unclear" ? "circle-open" : "circle")),
+        symbol: protocol.finding.map((word) => ({ unclear: "circle-open", reference: "diamond-open" }[word] ?? "circle")),
       },
       hovertemplate: "%{y}: %{x:+.2f} points<extra></extra>",
     };
