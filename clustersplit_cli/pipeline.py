@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from threading import RLock
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.assessment import (
+    CBC_CERTIFICATE_ROWS,
+    Ahead,
+    drawn_splits,
+    measure_and_certify,
+    measure_context,
+)
 from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
-from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.cbc import CBCAssigner
-from clustersplit_cli.core.certificate import (
-    FixedPoint,
-    certify_by_cbc,
-    certify_by_threshold,
-    certify_program,
-)
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.coupled import Coupling, coupled_search
+from clustersplit_cli.core.coupled import coupled_search
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.image import Image, make_image
-from clustersplit_cli.core.kernels import KernelSpread, Prepared
+from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.mmd import subsample_mmd
-from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.core.problem import Members
 from clustersplit_cli.core.search import EFFORTS, Solution, search
-from clustersplit_cli.core.workers import Workers, pool
+from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.engines.memory import MemoryPlan
 from clustersplit_cli.holding import RANDOM_SPLITS, Held, Streams, build_geometry, hold_kernel, plan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
@@ -42,7 +37,7 @@ from clustersplit_cli.portray import portray
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import Report
-from clustersplit_cli.requiring import requirements_of
+from clustersplit_cli.setting import Setting, prepared_setting
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
 
@@ -62,11 +57,6 @@ __all__ = [
     "split",
 ]
 
-CBC_CERTIFICATE_ROWS = 50_000
-RANDOM_UNIT_SPLITS = 10
-"""Random splits that keep units whole take a program each."""
-COSTLY_BOUND = 4e11
-"""Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
 SUBSAMPLE_ROWS = 2000
 
 
@@ -78,33 +68,6 @@ class Split:
     val: NDArray[np.int64]
     report: Report
     portrait: Portrait | None = None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is known before a split is chosen: the problem, and all that went into it."""
-
-    dataset: Dataset
-    options: CheckedOptions
-    memory: MemoryPlan
-    prepared: Prepared
-    spread: KernelSpread | None
-    problem: Problem
-    requirements: Requirements
-    streams: Streams
-    workers: Workers
-    lock: RLock = field(default_factory=RLock)
-
-    @cached_property
-    def coupling(self) -> Coupling:
-        """The problem of rows or units whose cells hang together."""
-        return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
-
-    @cached_property
-    def image(self) -> Image:
-        """A low-rank image of the kernel."""
-        with self.lock:
-            return self.__dict__.get("image") or make_image(self.problem.geometry, self.streams.image)
 
 
 def split(
@@ -125,36 +88,30 @@ def split(
     with_portrait : also gather what an HTML report draws.
     """
     watch = stopwatch or Stopwatch()
-    with prepared_setting(dataset, options, watch, progress) as setting:
-        with watch.step("search"), beside(partial(_context_ahead, setting, watch)) as context:
-            solution = find_split(setting, progress)
-        known = context.result()
+    with prepared_setting(dataset, options, watch, progress) as setting, ThreadPoolExecutor(2) as aside:
+        ahead = Ahead(setting, watch, aside)
+        with watch.step("search"):
+            solution = find_split(setting, progress, announce=ahead.certify)
         outcome = report_on(
-            setting, solution, config=config or {}, stopwatch=watch, context=known, progress=progress
+            setting, solution, config=config or {}, stopwatch=watch, ahead=ahead, progress=progress
         )
         members = solution.members
         portrait = portrait_of(setting, members, outcome.random) if with_portrait else None
     return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch), portrait)
 
 
-@contextmanager
-def prepared_setting(
-    dataset: Dataset, options: CheckedOptions, watch: Stopwatch, progress: Progress = silent
-) -> Iterator[Setting]:
-    """State the problem and hold its kernel, within a pool of workers that ends with the block."""
-    streams = Streams.from_seed(options.seed)
-    with pool(options.threads) as workers:
-        with watch.step("constraints"):
-            requirements = requirements_of(dataset, options, workers)
-        held = hold_kernel(dataset, options, streams, workers, watch, progress)
-        limits = requirements.families[0] if requirements.units is not None else requirements.working
-        problem = Problem(held.geometry, limits)
-        memory, prepared, spread = held.memory, held.prepared, held.spread
-        yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
+def find_split(
+    setting: Setting,
+    progress: Progress = silent,
+    count: int = 1,
+    announce: Callable[[Members], None] = lambda members: None,
+) -> Solution:
+    """Search for the split with the largest MMD, and for `count` different ones if that is more than one.
 
-
-def find_split(setting: Setting, progress: Progress = silent, count: int = 1) -> Solution:
-    """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
+    Parameters
+    ----------
+    announce : may hear of the split before the account of the search is drawn up.
+    """
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     if not setting.requirements.separates:
         return _find_coupled(setting, progress, count)
@@ -171,6 +128,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
         canonical=lambda found: lowest_rows_first(
             found, setting.dataset.features, constraints.cells.codes, workers
         ),
+        announce=announce,
         count=count,
         progress=progress,
     )
@@ -208,29 +166,22 @@ def report_on(
     *,
     config: Mapping[str, Any],
     stopwatch: Stopwatch,
-    context: Context | None = None,
+    ahead: Ahead | None = None,
     progress: Progress = silent,
 ) -> Outcome:
     """Measure a split, whoever made it, and compare it with random ones.
 
     Parameters
     ----------
-    context : what other splits reach, if it is known already.
+    ahead : what was begun during the search.
     """
     problem, members, options = setting.problem, solution.members, setting.options
-    with stopwatch.step("search"):
-        measured = evaluate(problem, members)
     progress("certificate", 0, 0)
-
-    def certified() -> FixedPoint | None:
-        with stopwatch.step("certificate"):
-            if setting.requirements.separates:
-                return certify(measured, members, problem.constraints, options.certify)
-            return certify_coupled(measured, members, setting.requirements, options.certify)
-
-    with beside(certified) as pending:
-        context = context or measure_context(setting, stopwatch)
-    certificate = pending.result()
+    with ThreadPoolExecutor(1) as aside:
+        certified = ahead and ahead.certified
+        certified = certified or aside.submit(measure_and_certify, setting, members, stopwatch)
+        context = (ahead and ahead.context.result()) or measure_context(setting, stopwatch)
+        measured, certificate = certified.result()
     estimate = None
     if setting.memory.geometry == "nystrom":
         with stopwatch.step("subsample"):
@@ -259,48 +210,6 @@ def report_on(
     )
 
 
-@dataclass(frozen=True)
-class Context:
-    """What splits can reach: an upper bound on their MMD, and the MMD of random ones."""
-
-    bound: float | None
-    random: RandomMMD
-
-
-def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
-    """Measure what does not depend on the split that is found."""
-    with stopwatch.step("bound"):
-        bound = upper_bound(setting)
-    with stopwatch.step("baseline"):
-        random = random_mmd(setting.problem, setting.streams.baseline, _drawn(setting))
-    return Context(bound, random)
-
-
-def _context_ahead(setting: Setting, stopwatch: Stopwatch) -> Context | None:
-    """The context, unless it shares random streams with the search: then it has to wait."""
-    if not setting.requirements.separates:
-        return None
-    _ = setting.problem.row_sums  # the search will need them once it has explored
-    return measure_context(setting, stopwatch)
-
-
-Result = TypeVar("Result")
-
-
-@contextmanager
-def beside(task: Callable[[], Result]) -> Iterator[Future[Result]]:
-    """Run a task in a thread of its own while the block goes on; wait for it at the block's end."""
-    with ThreadPoolExecutor(1) as aside:
-        yield aside.submit(task)
-
-
-def _drawn(setting: Setting) -> Members | None:
-    """Random splits that keep units whole; None where rows can be drawn one by one."""
-    if setting.requirements.units is None:
-        return None
-    return setting.coupling.random_splits(setting.streams.baseline[:RANDOM_UNIT_SPLITS])
-
-
 def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = None) -> Portrait:
     """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
     return portray(
@@ -308,45 +217,10 @@ def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = N
         setting.problem,
         setting.image.factors(np.arange(setting.problem.n)),
         members,
-        random or random_mmd(setting.problem, setting.streams.baseline, _drawn(setting)),
+        random or random_mmd(setting.problem, setting.streams.baseline, drawn_splits(setting)),
         setting.workers,
         np.random.default_rng(setting.options.seed),
     )
-
-
-def upper_bound(setting: Setting) -> float | None:
-    """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
-    if setting.options.bound == "never" or not all(f.is_exact for f in setting.requirements.families):
-        return None
-    if setting.options.bound == "auto" and setting.memory.geometry != "dense":
-        factors = setting.memory.landmarks or setting.dataset.features.shape[1]
-        # Their eigenvalues cost as much as fifty products.
-        if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
-            return None
-    if setting.requirements.separates:
-        return mmd_upper_bound(setting.problem, setting.image)
-    # Splits that meet several families meet each of them: the smallest of their bounds holds.
-    problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
-    return min(mmd_upper_bound(problem, setting.image) for problem in problems)
-
-
-def certify(measured: Evaluation, members: Members, constraints: Constraints, how: str) -> FixedPoint | None:
-    """Certify the split by CBC, or above the size where that pays by thresholds."""
-    if how == "never":
-        return None
-    if how == "always" or constraints.n <= CBC_CERTIFICATE_ROWS:
-        return certify_by_cbc(measured, members, constraints)
-    return certify_by_threshold(measured, members, constraints)
-
-
-def certify_coupled(
-    measured: Evaluation, members: Members, requirements: Requirements, how: str
-) -> FixedPoint | None:
-    """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
-    if how == "never":
-        return None
-    by_cbc = how == "always" or requirements.n_atoms <= CBC_CERTIFICATE_ROWS
-    return certify_program(measured, members, requirements, "cbc" if by_cbc else "highs")
 
 
 def _assigner(options: CheckedOptions, workers: Workers, constraints: Constraints) -> Assigner:
