@@ -48,6 +48,20 @@ class SolverError(ClusterSplitError):
     exit_code = 4
 
 
+class TrialError(ClusterSplitError):
+    """Trainings that others run for an evaluation failed."""
+
+    exit_code = 4
+
+
+class UnfinishedError(ClusterSplitError):
+    """A run was interrupted and can be resumed; ends as the signal would have ended it."""
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+
+
 class InvalidArgumentError(ClusterSplitError, ValueError):
     """What a Python caller passed cannot be used; says so, and the cure, in one message."""
 

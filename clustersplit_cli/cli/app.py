@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import baseline, compare, inspect, kfold, mmd, report, split, verify
+from clustersplit_cli.cli import baseline, compare, evaluate, inspect, kfold, mmd, report, split, verify
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
@@ -89,6 +89,11 @@ app.command(
     cls=GroupedHelp,
     epilog="Example: clustersplit compare feats.parquet --repeats 3",
 )(compare.compare)
+app.command(
+    "evaluate",
+    cls=GroupedHelp,
+    epilog="Example: clustersplit evaluate feats.parquet --search 20 --repeats 3",
+)(evaluate.evaluate)
 app.command(
     "report",
     cls=GroupedHelp,

@@ -89,7 +89,7 @@ def render_html(
         kept=constraint_words.kept_in_words(report),
         certified=constraint_words.certificate_in_words(report),
         options=words.options_in_words(report["config"]),
-        plotly=_compressed_plotly(),
+        plotly=compressed_plotly(),
         own_file=own_file,
         **content,
     )
@@ -165,7 +165,7 @@ def _chart_data(
     }
 
 
-def _compressed_plotly() -> str:
+def compressed_plotly() -> str:
     """Plotly's script, a third of its size: the browser unpacks it."""
     from plotly.offline import get_plotlyjs
 

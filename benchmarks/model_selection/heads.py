@@ -1,0 +1,123 @@
+"""Domain-adversarial (DANN) and correlation-aligned (CORAL) heads on frozen features, in PyTorch.
+
+Written from the papers (Ganin et al. 2016; Sun & Saenko 2016), with the losses, alternation of steps and
+hyper-parameters of the DomainBed protocol (Gulrajani & Lopez-Paz 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+HIDDEN, EMBEDDING = 128, 64
+
+
+class Head(nn.Module):
+    """A small network from frozen features to an embedding, and a linear classifier."""
+
+    def __init__(self, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.featurizer = nn.Sequential(
+            nn.Linear(n_features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, EMBEDDING), nn.ReLU()
+        )
+        self.classifier = nn.Linear(EMBEDDING, n_classes)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Scores of the classes."""
+        scores: Tensor = self.classifier(self.featurizer(rows))
+        return scores
+
+
+class Batches:
+    """Minibatches of one domain, drawn with replacement."""
+
+    def __init__(self, rows: Tensor, labels: Tensor | None, size: int, chance: torch.Generator) -> None:
+        self.rows, self.labels, self.size, self.chance = rows, labels, size, chance
+
+    def draw(self) -> tuple[Tensor, Tensor | None]:
+        """Draw one."""
+        taken = torch.randint(len(self.rows), (self.size,), generator=self.chance)
+        return self.rows[taken], None if self.labels is None else self.labels[taken]
+
+
+def train_dann(
+    head: Head, labelled: Sequence[Batches], unlabelled: Sequence[Batches], params: dict[str, Any]
+) -> None:
+    """Alternate steps of a discriminator of domains with steps of the head that tries to fool it.
+
+    The unlabelled rows are one more domain to the discriminator and nothing to the classifier.
+    """
+    sources = [*labelled, *unlabelled]
+    discriminator = nn.Sequential(nn.Linear(EMBEDDING, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, len(sources)))
+    betas = (params["beta1"], 0.9)
+    chase = torch.optim.Adam(
+        discriminator.parameters(),
+        lr=params["lr_d"],
+        weight_decay=params["weight_decay_d"],
+        betas=betas,
+    )
+    learn = torch.optim.Adam(
+        head.parameters(), lr=params["lr"], weight_decay=params["weight_decay"], betas=betas
+    )
+    turns = params["d_steps_per_g_step"] + 1
+    for step in range(params["steps"]):
+        drawn = [source.draw() for source in sources]
+        embedded = head.featurizer(torch.cat([rows for rows, _ in drawn]))
+        domains = torch.arange(len(sources)).repeat_interleave(len(drawn[0][0]))
+        loss = functional.cross_entropy(discriminator(embedded), domains)
+        if step % turns < params["d_steps_per_g_step"]:
+            chase.zero_grad()
+            (loss + params["grad_penalty"] * _penalty(discriminator, embedded.detach(), domains)).backward()
+            chase.step()
+            continue
+        n_labelled = sum(len(rows) for rows, labels in drawn if labels is not None)
+        labels = torch.cat([labels for _, labels in drawn if labels is not None])
+        classified = functional.cross_entropy(head.classifier(embedded[:n_labelled]), labels)
+        learn.zero_grad()
+        (classified - params["lambda"] * loss).backward()
+        learn.step()
+
+
+def _penalty(discriminator: nn.Module, embedded: Tensor, domains: Tensor) -> Tensor:
+    """Mean squared norm of the discriminator's gradient by its input."""
+    embedded.requires_grad_(True)
+    loss = functional.cross_entropy(discriminator(embedded), domains, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, embedded, create_graph=True)
+    return (gradient**2).sum(dim=1).mean()
+
+
+def train_coral(
+    head: Head, labelled: Sequence[Batches], unlabelled: Sequence[Batches], params: dict[str, Any]
+) -> None:
+    """Classify while the means and covariances of the domains' embeddings are drawn together."""
+    learn = torch.optim.Adam(head.parameters(), lr=params["lr"], weight_decay=params["weight_decay"])
+    for _ in range(params["steps"]):
+        drawn = [source.draw() for source in labelled]
+        embedded = [head.featurizer(rows) for rows, _ in drawn]
+        labels = torch.cat([labels for _, labels in drawn if labels is not None])
+        loss = functional.cross_entropy(head.classifier(torch.cat(embedded)), labels)
+        pairs = len(embedded) * (len(embedded) - 1) / 2
+        apart = torch.zeros(())
+        for first in range(len(embedded)):
+            for second in range(first + 1, len(embedded)):
+                apart = apart + _moments_apart(embedded[first], embedded[second])
+        learn.zero_grad()
+        (loss + params["coral_penalty"] * apart / max(pairs, 1.0)).backward()
+        learn.step()
+
+
+def _moments_apart(first: Tensor, second: Tensor) -> Tensor:
+    """Mean squared difference of means, plus that of covariances."""
+    means = [rows.mean(dim=0, keepdim=True) for rows in (first, second)]
+    spreads = [
+        (rows - mean).T @ (rows - mean) / (len(rows) - 1)
+        for rows, mean in zip((first, second), means, strict=True)
+    ]
+    return (means[0] - means[1]).pow(2).mean() + (spreads[0] - spreads[1]).pow(2).mean()
+
+
+ALGORITHMS = {"dann": train_dann, "coral": train_coral}

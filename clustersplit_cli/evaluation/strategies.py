@@ -1,0 +1,201 @@
+"""The strategies that compete: how each parts the development rows of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.baseline import ground
+from clustersplit_cli.core.evaluation import mean_kernel, side_norms
+from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.problem import Members, Problem, evaluate
+from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED
+from clustersplit_cli.core.strategies.domains import leave_one_out
+from clustersplit_cli.core.strategies.mixup import Pairs, draw_pairs, mix
+from clustersplit_cli.data.dataset import Categories, Dataset
+from clustersplit_cli.data.subset import keep_rows
+from clustersplit_cli.errors import UsageError
+from clustersplit_cli.evaluation.rounds import Arena, Chance, Round
+from clustersplit_cli.holding import Held
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.parted import PartedSetting
+from clustersplit_cli.partitioning import Parting, find_partition
+from clustersplit_cli.pipeline import Setting, Streams, find_split, prepared_setting
+from clustersplit_cli.requiring import requirements_of
+from clustersplit_cli.stopwatch import Stopwatch
+
+MIX_UP = "mix-up"
+JOINT, LABEL = "joint", "label"
+REFERENCE = f"random:{JOINT}"
+WITH_CELLS = (
+    "random",
+    "cluster-linear",
+    "cluster-rbf",
+    "kfold-random",
+    "kfold-cluster-linear",
+    "kfold-cluster-rbf",
+)
+KNOWN = (
+    *(f"{name}:{cells}" for name in WITH_CELLS for cells in (JOINT, LABEL)),
+    LEAVE_ONE_DOMAIN_OUT,
+    MIX_UP,
+)
+DEFAULT = (
+    REFERENCE,
+    f"random:{LABEL}",
+    LEAVE_ONE_DOMAIN_OUT,
+    f"cluster-linear:{JOINT}",
+    f"cluster-linear:{LABEL}",
+    f"cluster-rbf:{JOINT}",
+    f"cluster-rbf:{LABEL}",
+    MIX_UP,
+    f"kfold-random:{JOINT}",
+    f"kfold-cluster-rbf:{JOINT}",
+)
+
+
+@dataclass(frozen=True)
+class StrategySplit:
+    """What one strategy made of the development rows.
+
+    Attributes
+    ----------
+    folds : one (n,) array of validation members, or one per fold.
+    mmd : between the sides, under the RBF kernel; the mean over folds.
+    pairs : of validation rows to mix, for mix-up.
+    """
+
+    strategy: str
+    folds: tuple[Members, ...]
+    mmd: float
+    pairs: Pairs | None = None
+
+
+def parse_strategies(texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Read --strategy: names, or starts of names; the random reference always takes part."""
+    words = [word.strip() for text in texts or () for word in text.split(",")]
+    chosen = []
+    for word in words:
+        found = [name for name in KNOWN if name == word or name.startswith(f"{word}:")]
+        if not found:
+            raise UsageError(f"--strategy '{word}' is unknown", hint=f"choose among {', '.join(KNOWN)}")
+        chosen += found
+    return tuple(dict.fromkeys([REFERENCE, *(chosen or DEFAULT)]))
+
+
+def taking_part(strategies: Sequence[str], n_domains: int) -> tuple[tuple[str, ...], list[str]]:
+    """Leave out what one development domain makes meaningless; also say what was left out."""
+    if n_domains > 1:
+        return tuple(strategies), []
+    alone = [
+        name
+        for name in strategies
+        if name == LEAVE_ONE_DOMAIN_OUT
+        or (name.endswith(f":{LABEL}") and name.replace(LABEL, JOINT) in strategies)
+    ]
+    return tuple(name for name in strategies if name not in alone), alone
+
+
+class Splitter:
+    """Splits the development rows of one evaluation domain; the kernels are held once for all repeats."""
+
+    def __init__(
+        self, arena: Arena, place: int, options: CheckedOptions, folds: int, stack: ExitStack
+    ) -> None:
+        self.development = keep_rows(arena.dataset, arena.domains != place)
+        self.options = options
+        self.folds = folds
+        self._stack = stack
+        self._held: dict[str, Setting] = {}
+
+    @property
+    def domains(self) -> Categories:
+        """Of the development rows."""
+        return self.development.categories["domain"]
+
+    def split(self, strategy: str, round_: Round) -> StrategySplit:
+        """Part the development rows by the strategy, with the chances of the round."""
+        if strategy == LEAVE_ONE_DOMAIN_OUT:
+            names = [str(value) for value in self.domains.values]
+            members = [leave_one_out(self.domains.codes, self.domains.values, name) for name in names]
+            return self._measured(strategy, members)
+        if strategy == MIX_UP:
+            drawn = self._random(JOINT, round_)
+            pairs = draw_pairs(drawn, round_.rng(Chance.MIX))
+            return StrategySplit(strategy, (drawn,), self._mixed_mmd(drawn, pairs), pairs)
+        name, _, cells = strategy.partition(":")
+        if name == "random":
+            return self._measured(strategy, [self._random(cells, round_)])
+        if name.startswith("kfold-"):
+            return self._measured(strategy, self._partition(name.removeprefix("kfold-"), cells, round_))
+        setting = self._setting(name.removeprefix("cluster-"), cells, self._streams(round_))
+        return self._measured(strategy, [find_split(setting).members])
+
+    def _random(self, cells: str, round_: Round) -> Members:
+        return SEEDED["random"](ground(self._setting("rbf", cells)), round_.rng(Chance.SPLIT, 1))
+
+    def _partition(self, name: str, cells: str, round_: Round) -> list[Members]:
+        kernel = "rbf" if name == "random" else name.removeprefix("cluster-")
+        setting = self._setting(kernel, cells, self._streams(round_))
+        held = Held(setting.memory, setting.prepared, setting.spread, setting.problem.geometry)
+        quotas = Parting(folds=self.folds).quotas(setting.dataset, setting.options)
+        parted = PartedSetting(
+            setting.dataset, setting.options, held, quotas, None, setting.streams, setting.workers
+        )
+        labels: NDArray[np.int64] = (
+            parted.assigner.random(round_.rng(Chance.SPLIT, 2))
+            if name == "random"
+            else find_partition(parted).labels
+        )
+        return [labels == fold for fold in range(self.folds)]
+
+    def _streams(self, round_: Round) -> Streams:
+        return Streams.from_seed(int(round_.rng(Chance.SPLIT, 0).integers(2**31)))
+
+    def _setting(self, kernel: str, cells: str, streams: Streams | None = None) -> Setting:
+        """The kernel with the cells of the strategy; what the kernel needs is made once."""
+        if kernel not in self._held:
+            options = replace(self.options, kernel=kernel, budget=self.options.budget // 2)
+            if kernel == "linear":
+                options = replace(options, nystrom="auto")
+            self._held[kernel] = self._stack.enter_context(
+                prepared_setting(self.development, options, Stopwatch())
+            )
+        setting = self._held[kernel]
+        dataset = self.development if cells == JOINT else _label_cells(self.development)
+        if cells != JOINT:
+            asked = requirements_of(dataset, setting.options, setting.workers)
+            problem = Problem(setting.problem.geometry, asked.working)
+            setting = replace(setting, dataset=dataset, problem=problem, requirements=asked)
+        return setting if streams is None else replace(setting, streams=streams)
+
+    def _measured(self, strategy: str, folds: Sequence[Members]) -> StrategySplit:
+        problem = self._setting("rbf", JOINT).problem
+        squares = [evaluate(problem, members).mmd_squared for members in folds]
+        mmd = float(np.mean([max(square, 0.0) ** 0.5 for square in squares]))
+        return StrategySplit(strategy, tuple(folds), mmd)
+
+    def _mixed_mmd(self, members: Members, pairs: Pairs) -> float:
+        setting = self._setting("rbf", JOINT)
+        prepared, workers = setting.prepared, setting.workers
+        rows: Features = prepared.features
+        mixed = mix(rows, pairs)
+        within, _ = side_norms(setting.problem, members)
+        norm = float(mean_kernel(mixed, mixed, prepared.kernel, workers).mean())
+        train = replace(rows, raw=rows.raw[~members])
+        across = float(mean_kernel(train, mixed, prepared.kernel, workers).mean())
+        return float(max(within + norm - 2.0 * across, 0.0) ** 0.5)
+
+
+def folds_for(holdout: Fraction) -> int:
+    """As many folds as make each about as large as the holdout."""
+    return max(2, round(1 / holdout))
+
+
+def _label_cells(dataset: Dataset) -> Dataset:
+    return replace(dataset, categories={"label": dataset.categories["label"]}, families=())
