@@ -231,7 +231,7 @@ def _refuse_empty_side(
     upper: NDArray[np.int64],
     rounding: str,
 ) -> None:
-    n, largest = len(cells.codes), int(cells.sizes.max())
+    n, largest = int(cells.sizes.sum()), int(cells.sizes.max())
     if int(upper.sum()) == 0:
         missing, fate, bound = "validation", "0", _least_share
     elif int(lower.sum()) == n:
