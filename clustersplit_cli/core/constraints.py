@@ -110,8 +110,8 @@ class Constraints:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
-        return len(self.cells.codes)
+        """Number of rows; cells may be known by their sizes alone."""
+        return int(self.cells.sizes.sum())
 
     @property
     def is_exact(self) -> bool:

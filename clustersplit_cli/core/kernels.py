@@ -123,9 +123,7 @@ def prepare(
     """
     if name == "cosine":
         features = features.then(unit_rows)
-    return prepare_with(
-        features, moments(features, workers), features.shape[0], name, gamma, degree, rng
-    )
+    return prepare_with(features, moments(features, workers), features.shape[0], name, gamma, degree, rng)
 
 
 def prepare_with(

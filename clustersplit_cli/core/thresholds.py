@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-BIN_BITS = 11
-N_BINS = 1 << BIN_BITS
+MOST_BITS, FEWEST_BITS = 11, 4
+"""Bits of a threshold that one round of counting finds: fewer where cells are many."""
+MOST_COUNTS = 1 << 20
 KEY_BITS = 64
 
 Keys = NDArray[np.uint64]
@@ -40,19 +41,20 @@ class Interval:
     low: Keys
     shift: int
     is_open: NDArray[np.bool_]
+    n_bins: int
 
     def count(self, keys: Keys, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Count keys of shape (n, columns) whose rows are in the given cells."""
-        n_cells, n_columns = self.low.shape
-        counts = np.zeros((n_cells, n_columns, N_BINS), dtype=np.int64)
+        (n_cells, n_columns), n_bins = self.low.shape, self.n_bins
+        counts = np.zeros((n_cells, n_columns, n_bins), dtype=np.int64)
         for column in range(n_columns):
             rows = slice(None) if self.is_open[:, column].all() else self.is_open[codes, column]
             cells = codes[rows].astype(np.int64)
             key, low = keys[rows, column], self.low[cells, column]
             place = (key - low) >> np.uint64(self.shift)
-            inside = (key >= low) & (place < N_BINS)
-            flat = cells[inside] * N_BINS + place[inside].astype(np.int64)
-            counts[:, column] = np.bincount(flat, minlength=n_cells * N_BINS).reshape(n_cells, N_BINS)
+            inside = (key >= low) & (place < n_bins)
+            flat = cells[inside] * n_bins + place[inside].astype(np.int64)
+            counts[:, column] = np.bincount(flat, minlength=n_cells * n_bins).reshape(n_cells, n_bins)
         return counts
 
 
@@ -113,12 +115,14 @@ def _refine(quotas: NDArray[np.int64], count: Count) -> _Found:
     wanted = quotas.copy()
     is_open = wanted > 0
     shift = KEY_BITS
+    bits = min(max((MOST_COUNTS // max(quotas.size, 1)).bit_length() - 1, FEWEST_BITS), MOST_BITS)
     while is_open.any() and shift > 0:
-        shift = max(shift - BIN_BITS, 0)
-        counts = count(Interval(low, shift, is_open))
+        step = min(bits, shift)
+        shift -= step
+        counts = count(Interval(low, shift, is_open, 1 << step))
         up_to = np.cumsum(counts, axis=2)
         place = (up_to < wanted[:, :, None]).sum(axis=2)
-        place = np.minimum(place, N_BINS - 1)
+        place = np.minimum(place, (1 << step) - 1)
         here = np.take_along_axis(counts, place[:, :, None], axis=2)[:, :, 0]
         before = np.take_along_axis(up_to, place[:, :, None], axis=2)[:, :, 0] - here
         low = np.where(is_open, low + (place.astype(np.uint64) << np.uint64(shift)), low)

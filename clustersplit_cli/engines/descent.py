@@ -81,10 +81,9 @@ def choose(engine: Engine, source: KeySource, quotas: NDArray[np.int64]) -> Thre
     )
 
 
-def at_target_counts(limits: Constraints, n: int) -> NDArray[np.int64]:
+def at_target_counts(limits: Constraints) -> NDArray[np.int64]:
     """Every cell's target, adjusted where a side would be empty."""
-    sized = replace(limits, cells=replace(limits.cells, codes=np.empty(n, np.int8)))
-    return at_targets(sized).constraints.lower
+    return at_targets(limits).constraints.lower
 
 
 def measure(ground: Ground, rule: Rule) -> list[Held]:
@@ -122,10 +121,16 @@ def propose(ground: Ground, split: Held, labels: tuple[str, str] = ("score", "su
         rule = ByThreshold(source, choose(ground.engine, source, quotas))
     sums, counts = side_sums(ground.engine, rule, len(limits.target), label=labels[1])
     kept, turned = (
-        Held(_column(rule, column), ground.kernel.state(sums[:, column], int(counts[:, column].sum())), counts[:, column])
+        Held(
+            _column(rule, column),
+            ground.kernel.state(sums[:, column], int(counts[:, column].sum())),
+            counts[:, column],
+        )
         for column in range(2)
     )
-    every = state.training_cost - 2.0 * float(ground.kernel.total @ state.weights) + ground.kernel.n * state.shift
+    every = (
+        state.training_cost - 2.0 * float(ground.kernel.total @ state.weights) + ground.kernel.n * state.shift
+    )
     costs = (
         state.cost(sums[:, 0], kept.state.n_val),
         # The other way round, the rows that are not chosen go to the validation centroid.

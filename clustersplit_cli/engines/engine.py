@@ -9,9 +9,6 @@ from clustersplit_cli.engines.tasks import Task
 
 Result = TypeVar("Result")
 
-LOCAL, STREAM, DASK = "local", "stream", "dask"
-ENGINES = ("auto", LOCAL, STREAM, DASK)
-
 
 class Engine(Protocol):
     """Holds the shards of one dataset."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ class Differences:
     @property
     def n_columns(self) -> int:
         """Both orientations of every split."""
-        return 2 * self.weights.shape[1]
+        return 2 * len(self.shift)
 
     def values(self, shard: Shard, rows: slice) -> NDArray[np.float64]:
         """The differences, of shape (rows, r)."""
@@ -58,7 +58,7 @@ class Differences:
 class Uniform:
     """Independent random numbers, one stream per column: the very ones that all rows at once would get."""
 
-    states: tuple[Mapping[str, Any], ...]
+    states: tuple[Any, ...]
 
     @classmethod
     def of(cls, streams: Sequence[np.random.Generator]) -> Uniform:
@@ -114,9 +114,7 @@ class ByThreshold:
 
     def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
         """Compare keys with thresholds."""
-        chosen = self.thresholds.choose(
-            self.source.keys(shard, rows), shard.codes[rows], shard.numbers(rows)
-        )
+        chosen = self.thresholds.choose(self.source.keys(shard, rows), shard.codes[rows], shard.numbers(rows))
         if self.column is not None:
             chosen = chosen[:, [self.column]]
         if self.moved is not None:

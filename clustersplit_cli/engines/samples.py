@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ class Gathered:
         return np.searchsorted(self.numbers, numbers)
 
 
-def gather(engine: Engine, wanted: Mapping[str, Numbers], width: int, dtype: np.dtype) -> Gathered:  # type: ignore[type-arg]
+def gather(engine: Engine, wanted: Mapping[str, Numbers], width: int, dtype: np.dtype[Any]) -> Gathered:
     """Bring several sets of rows together in one pass."""
     numbers = np.unique(np.concatenate(list(wanted.values())))
     raw: Floats = np.empty((len(numbers), width), dtype)

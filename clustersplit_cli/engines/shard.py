@@ -74,7 +74,11 @@ class Shard:
         """Look at all rows for the first time."""
         surveyor = Surveyor(self.portion.layout, shift, steps, self.workers)
         layout = self.portion.layout
-        names = [*layout.features.names, *layout.family.values(), *(column for _, column, _ in layout.exclude)]
+        names = [
+            *layout.features.names,
+            *layout.family.values(),
+            *(column for _, column, _ in layout.exclude),
+        ]
         for batch, raw in self._read(tuple(dict.fromkeys(names)), self.portion.groups):
             surveyor.take(batch, raw)
             self.on_rows(batch.n_rows)
@@ -136,7 +140,9 @@ class Shard:
         if self._store is None:
             self._store = Store(self.n_kept, self.plan.width, self.plan.stored, self.room)
         self.account.passes += 1
-        yield from self._kept_blocks(self._store) if self._store.is_complete else self._made_blocks(self._store)
+        yield from (
+            self._kept_blocks(self._store) if self._store.is_complete else self._made_blocks(self._store)
+        )
 
     def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """F @ weights, of shape (n, r); the last answer is kept."""

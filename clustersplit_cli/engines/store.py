@@ -83,7 +83,7 @@ class Store:
         assert self._file is not None
         rows: NDArray[Any] = np.empty((stop - start, self.shape[1]), self.dtype)
         self._file.seek(start * self.shape[1] * self.dtype.itemsize)
-        view = memoryview(rows).cast("B")
+        view = rows.reshape(-1).view(np.uint8).data
         while view:
             view = view[self._file.readinto(view) :]  # type: ignore[attr-defined]
         return rows

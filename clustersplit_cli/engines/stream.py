@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.row_groups import Layout
-from clustersplit_cli.engines.engine import STREAM
+from clustersplit_cli.engine_options import STREAM
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.shard import Portion, Shard
 from clustersplit_cli.engines.store import Room
@@ -63,5 +63,3 @@ class RowMeter:
         with self._lock:
             self._done = min(self._done + rows, self._total)
             self._progress(self._label, self._done, self._total)
-
-

@@ -21,18 +21,18 @@ from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, 
 from clustersplit_cli.engines.shard import CONVERTED_ROWS, SUM_ROWS, Account, Shard
 from clustersplit_cli.engines.survey import Found
 
-Result = TypeVar("Result", covariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 NOTHING = slice(0, 0)
 
 
-class Task(Protocol[Result]):
+class Task(Protocol[Result_co]):
     """Something to do with every shard."""
 
     @property
     def label(self) -> str:
         """What it is called while it runs."""
 
-    def __call__(self, shard: Shard) -> Result:
+    def __call__(self, shard: Shard) -> Result_co:
         """Do it."""
 
 

@@ -1,8 +1,9 @@
-"""Identical rows about a threshold: the lowest row numbers go to validation, however rounding ordered them."""
+"""Identical rows about a threshold: the lowest row numbers go to validation, however rounding has it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ ROUNDING = 16.0
 """Equal rows' witnesses differ by no more than this many roundings of the largest factor's contribution."""
 
 
-def lowest_rows_first(engine: Engine, rule: ByThreshold, largest: float, precision: np.dtype) -> ByThreshold:  # type: ignore[type-arg]
+def lowest_rows_first(
+    engine: Engine, rule: ByThreshold, largest: float, precision: np.dtype[Any]
+) -> ByThreshold:
     """Give the validation places among identical rows of a cell to the lowest of them.
 
     The witness of a row depends a little on its place in a block, so equal rows need not tie exactly.

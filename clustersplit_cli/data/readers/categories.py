@@ -90,7 +90,7 @@ def value_never_occurs(word: str, value: str, spelled: Iterable[str]) -> InputEr
 
 
 def group_values(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """A code per row, -1 where there is no value, and the distinct values, which must be able to name groups."""
+    """A code per row, -1 where there is no value, and the distinct values, which can name groups."""
     return _dictionary(_groupable(column, word), word)
 
 

@@ -156,9 +156,7 @@ class ParquetSource:
             stored = [name for name in block if name not in partition]
             table = file.read_row_group(group, columns=stored)
             arrays = [
-                combined(table.column(name))
-                if name not in partition
-                else self.constant(name, number, n_rows)
+                combined(table.column(name)) if name not in partition else self.constant(name, number, n_rows)
                 for name in block
             ]
             yield ArrowChunk(self.path, start, first, block, arrays, is_list=False)

@@ -14,9 +14,7 @@ from clustersplit_cli.data.readers.fingerprint import Stamp
 from clustersplit_cli.data.readers.naming import as_url, reason, without_secrets
 from clustersplit_cli.errors import InputError
 
-_HINT = (
-    "check the URL and the credentials; for another server than AWS, add ?endpoint_override=HOST:PORT&scheme=http"
-)
+_HINT = "check the URL and the credentials; other servers than AWS need ?endpoint_override=HOST:PORT"
 
 
 def remote_files(path: Path) -> list[tuple[str, Stamp]]:
