@@ -89,6 +89,7 @@ def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwat
     with watch.step("read"):
         steps = _stateless_steps(options)
         parts = engine.run(Survey(_typical_row(layout, steps), steps))
+        offsets = np.cumsum([0, *(part.n_kept for part in parts)])[:-1].tolist()
         found: Found = reduce(_merged, parts)
         _refuse(layout, found)
     with watch.step("constraints"):
@@ -97,7 +98,6 @@ def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwat
         general = options.tolerance.of_cells([cells])[0]
         allowed = [value if value is not None else 0 for value in general]
         limits = make_constraints(cells, options.holdout, _fractions(allowed), rounding)
-        offsets = np.cumsum([0, *(part.n_kept for part in parts)])[:-1].tolist()
         order = {tuple(name.values()): number for number, name in enumerate(cells.names)}
         numbering = Numbering(order, tuple(offsets))
         assert found.columns is not None

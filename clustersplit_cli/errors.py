@@ -48,6 +48,12 @@ class SolverError(ClusterSplitError):
     exit_code = 4
 
 
+class ClusterError(ClusterSplitError):
+    """The cluster cannot be reached, or failed."""
+
+    exit_code = 4
+
+
 class InvalidArgumentError(ClusterSplitError, ValueError):
     """What a Python caller passed cannot be used; says so, and the cure, in one message."""
 

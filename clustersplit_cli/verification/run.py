@@ -64,7 +64,7 @@ class Claim:
     @property
     def was_read_in_pieces(self) -> bool:
         """Whether an engine made the split that never had all rows in one place."""
-        return self.report["config"].get("engine", "local") != "local"
+        return bool(self.report["config"].get("engine", "local") != "local")
 
     @property
     def freed_by(self) -> str | None:
