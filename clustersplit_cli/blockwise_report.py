@@ -197,10 +197,10 @@ def _notices(outcome: BlockwiseOutcome) -> Iterator[tuple[str, str]]:
     yield from about_kernel(ahead.prepared, ahead.spread, options.standardize)
     limits = ahead.surveyed.limits
     yield from about_cells(limits, options, ahead.surveyed.rounding, state.n_val)
-    if outcome.start is not None and not outcome.at_rest:
+    if not outcome.at_rest:
         yield (
             "not_converged",
-            f"the split was still improving after {outcome.refined.passes} passes; raise --passes",
+            f"the split was still improving after {outcome.max_passes} passes; raise --passes",
         )
     scatter = outcome.ground.kernel.ssq_total / ahead.surveyed.n
     yield from about_discrepancy(state.mmd_squared, outcome.random, scatter)

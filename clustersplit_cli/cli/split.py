@@ -11,6 +11,7 @@ import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
 from clustersplit_cli.cli.output import Output
 from clustersplit_cli.cli.parting import run_named_parts
 from clustersplit_cli.cli.replay import was_said, with_earlier_options
@@ -98,7 +99,7 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     output = Output.from_options(features, given)
     engine, reason = scale.settle_engine(engine, request, checked)
     if engine.engine != LOCAL:
-        return scale.run_split_in_pieces(request, given, checked, engine, reason, output)
+        return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
     console = stderr_console()
     dataset, result = read_and_work(
         request,

@@ -129,11 +129,11 @@ class ClusterEngine:
         done = 0
         self._progress(label, 0, total)
         while pending:
-            woken.wait(SECONDS_BETWEEN_LOOKS)
+            heard = woken.wait(SECONDS_BETWEEN_LOOKS)
             woken.clear()
             if self._client.status != "running":
                 raise self._gone()
-            lost = self._lost(pending)
+            lost = set() if heard else self._lost(pending)
             for number, future in list(pending.items()):
                 if number in lost or future.status not in ("finished", "error"):
                     continue

@@ -135,7 +135,7 @@ def _recompute(claim: Claim, setting: pipeline.Setting, members: Members, progre
     """Measure the given split through the pipeline's own functions."""
     return pipeline.report_on(
         setting,
-        _as_solution(members, converged=_said_to_converge(claim.report)),
+        _as_solution(members, converged=said_to_converge(claim.report)),
         config=claim.config,
         stopwatch=Stopwatch(),
         progress=progress,
@@ -153,7 +153,7 @@ def _as_solution(members: Members, *, converged: bool) -> Solution:
     return Solution(members, (Step("start", 0, np.inf),), (nothing,), 0, converged)
 
 
-def _said_to_converge(report: Mapping[str, Any]) -> bool:
+def said_to_converge(report: Mapping[str, Any]) -> bool:
     """Whether the report's winner converged, which only a new search could tell."""
     try:
         winner = report["search"]["winner"]
