@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,13 +69,13 @@ def opened_job(
     with pool(options.threads) as workers:
         if engine_options.engine == STREAM:
             room = Room(plan.factors, engine_options.spill_directory, may_spill)
-            engine: Engine = StreamEngine(layout, room, workers, progress)
-            yield Job(layout, options, engine_options, plan, engine, workers, watch, progress)
+            with closing(StreamEngine(layout, room, workers, progress)) as engine:
+                yield Job(layout, options, engine_options, plan, engine, workers, watch, progress)
             return
         from clustersplit_cli.engines.cluster import opened_cluster
 
-        with opened_cluster(layout, engine_options, options, progress) as engine:
-            yield Job(layout, options, engine_options, plan, engine, workers, watch, progress)
+        with opened_cluster(layout, engine_options, options, progress) as cluster:
+            yield Job(layout, options, engine_options, plan, cluster, workers, watch, progress)
 
 
 def split_blockwise(job: Job, config: Mapping[str, Any]) -> BlockwiseSplit:
@@ -161,6 +161,7 @@ def _reported(
         len(ahead.sample.numbers),
         job.engine_options.max_passes,
         job.watch.steps.get("refine", 0.0),
+        job.engine.notes,
     )
     return BlockwiseSplit(rule, summarize_blockwise(outcome, job.engine, job.watch), dataset)
 

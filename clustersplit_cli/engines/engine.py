@@ -21,6 +21,10 @@ class Engine(Protocol):
     def n_workers(self) -> int:
         """Threads, or worker processes of a cluster."""
 
+    @property
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """What a user should know about it, as (code, message)."""
+
     def tell(self, numbering: Numbering, plan: FactorPlan | None = None) -> None:
         """Tell every shard how rows are numbered, and how they become factors."""
 

@@ -234,6 +234,11 @@ class Shard:
             self.account.spill_bytes += block.nbytes
             yield rows, block
 
+    def close(self) -> None:
+        """Give back what is kept."""
+        if self._store is not None:
+            self._store.close()
+
     @property
     def place(self) -> str | None:
         """Where factors are kept; None before the first pass."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class Store:
             self._matrix = np.empty(self.shape, dtype)
         elif room.may_spill:
             self._file = _spill_file(room, self.bytes)
+            if self._file is not None:
+                weakref.finalize(self, self._file.close)  # a shard on a worker ends without a word
         self.place = NOWHERE if not self.keeps else MEMORY if self._matrix is not None else SPILL
 
     @property

@@ -24,6 +24,7 @@ class StreamEngine:
     """All row groups, one after the other, in this process."""
 
     name = STREAM
+    notes: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, layout: Layout, room: Room, workers: Workers, progress: Progress = silent) -> None:
         self._shard = Shard(Portion(0, layout, layout.groups), room, workers)
@@ -39,6 +40,10 @@ class StreamEngine:
         """Do the task here."""
         with self._heard(task.label):
             return [task(self._shard)]
+
+    def close(self) -> None:
+        """Give back memory and spill files."""
+        self._shard.close()
 
     @contextmanager
     def _heard(self, label: str) -> Iterator[None]:

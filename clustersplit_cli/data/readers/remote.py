@@ -96,7 +96,7 @@ def _sibling(url: str, place: str) -> Path:
     user = parts.netloc.rpartition("@")[0]
     lead = f"{parts.scheme}:/{user + '@' if user else ''}"
     query = f"?{parts.query}" if parts.query else ""
-    return Path(lead + "/" + urllib.parse.quote(place.lstrip("/"), safe="/=") + query)
+    return Path(lead + urllib.parse.quote(place.lstrip("/"), safe="/=") + query)
 
 
 def _stamp(path: Path, info: Any) -> Stamp:
