@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from clustersplit_cli import blockwise_search as stages
 from clustersplit_cli.blockwise import Prospect, look, prospect
 from clustersplit_cli.blockwise_report import BlockwiseOutcome, summarize_blockwise
+from clustersplit_cli.core.centroids import SplitState
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
@@ -125,6 +126,27 @@ def measure_blockwise(
         with job.watch.step("certificate"):
             given, certificate = stages.settle(ground, ahead, given, certified=certified)
         return _reported(job, ahead, ground, given, None, certificate, config, prints)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two sides, measured, and what was found on the way."""
+
+    state: SplitState
+    ahead: Prospect
+    dataset: Dataset
+
+
+def measure_sides(job: Job, rule: Rule) -> Sides:
+    """Measure a split that is given as a rule, and nothing else."""
+    with _fingerprints(job.layout) as prints:
+        surveyed = look(job.layout, job.engine, job.options, job.watch)
+        job = _with_known_size(job, surveyed.n)
+        landmarks = job.plan.memory.landmarks
+        ahead = prospect(job.layout, job.engine, job.options, surveyed, landmarks, 0, job.workers, job.watch)
+        with job.watch.step("kernel"):
+            _, held = stages.take_stock(job.engine, ahead, rule)
+        return Sides(held.state, ahead, _surveyed(job.layout, ahead, _files(job.layout, prints)))
 
 
 def _reported(

@@ -58,7 +58,7 @@ def plan_stream(
     """
     n, d, itemsize = layout.n_rows, layout.width, layout.features.dtype.itemsize
     width = landmarks or d
-    batch = layout.batch_rows * layout.row_bytes
+    batch = min(layout.batch_rows, max(group.n_rows for group in layout.groups)) * layout.row_bytes
     largest_group = max(group.bytes for group in layout.groups)
     landmark_bytes = 0 if landmarks is None else 5 * landmarks**2 * 8 + 2 * landmarks * d * 8
     fixed = n * ROW_STATE + PIECES * batch + 2 * largest_group + landmark_bytes + threads * (16 << 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ def by_histograms(
     """The rows lie in several blocks; only counts of these are ever brought together."""
     keys, numbers = ordered_keys(values), np.arange(len(values))
     edges = [0, *sorted(cuts), len(values)]
-    blocks = [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+    blocks = [slice(start, stop) for start, stop in pairwise(edges)]
     rounds = 0
 
     def count(interval: Interval) -> np.ndarray:

@@ -14,22 +14,22 @@ import pytest
 pytest.importorskip("distributed")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from processes import Cluster, WireTap, cluster  # noqa: E402
+from processes import Cluster, WireTap, cluster
 
-from clustersplit_cli import blockwise_search as stages  # noqa: E402
-from clustersplit_cli.blockwise import Prospect, look, prospect  # noqa: E402
-from clustersplit_cli.cli.app import run  # noqa: E402
-from clustersplit_cli.cli.engine import layout_and_plan  # noqa: E402
-from clustersplit_cli.data.dataset import ReadRequest  # noqa: E402
-from clustersplit_cli.data.row_sides import read_row_sides  # noqa: E402
-from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions  # noqa: E402
-from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums  # noqa: E402
-from clustersplit_cli.engines.rules import Listed  # noqa: E402
-from clustersplit_cli.engines.tasks import Sides  # noqa: E402
-from clustersplit_cli.errors import ClusterError  # noqa: E402
-from clustersplit_cli.options import SplitOptions, check_options  # noqa: E402
-from clustersplit_cli.scaling import Job, opened_job  # noqa: E402
-from clustersplit_cli.stopwatch import Stopwatch  # noqa: E402
+from clustersplit_cli import blockwise_search as stages
+from clustersplit_cli.blockwise import Prospect, look, prospect
+from clustersplit_cli.cli.app import run
+from clustersplit_cli.cli.engine import layout_and_plan
+from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.row_sides import read_row_sides
+from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
+from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
+from clustersplit_cli.engines.rules import Listed
+from clustersplit_cli.engines.tasks import Sides
+from clustersplit_cli.errors import ClusterError
+from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.scaling import Job, opened_job
+from clustersplit_cli.stopwatch import Stopwatch
 
 OPTIONS = check_options(SplitOptions(nystrom="60", effort="fast", threads=1))
 

@@ -1,0 +1,199 @@
+"""How the engines scale: what is claimed in docs/scale.md, measured. Every case is a command of its own.
+
+python -m benchmarks.engines stream FOLDER    more rows than memory, against the same rows in memory
+python -m benchmarks.engines cluster FOLDER   two workers, one of them killed, against one process
+python -m benchmarks.engines growth FOLDER    time against rows, and against workers
+
+FOLDER holds the generated tables and is left as it was. With --write the page gets the measured lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Ran, median
+from benchmarks.tables import make_table
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "scale.md"
+PORT = 18_786
+
+
+def split(path: Path, out: Path, *options: str) -> Ran:
+    """Run `clustersplit split` in a process of its own and keep what it writes."""
+    start = time.perf_counter()
+    subprocess.run(_command(path, out, *options), check=True, cwd=ROOT)
+    return Ran(time.perf_counter() - start, json.loads((out / "report.json").read_text("utf-8")))
+
+
+def _command(path: Path, out: Path, *options: str) -> list[str]:
+    words = ["split", str(path), "--out", str(out), "--quiet", "--force", *options]
+    return [sys.executable, "-m", "clustersplit_cli", *words]
+
+
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A scheduler and its workers, as processes that speak TCP."""
+    folder.mkdir(exist_ok=True)
+    address = f"tcp://127.0.0.1:{PORT}"
+    starts = [["dask_scheduler", "--host", "127.0.0.1", "--port", str(PORT), "--no-show"]]
+    starts += [["dask_worker", address, "--no-nanny", "--nthreads", "1", "--memory-limit", "4GB"]] * workers
+    processes = []
+    for module, *options in starts:
+        words = [sys.executable, "-m", f"distributed.cli.{module}", "--no-dashboard", *options]
+        log = subprocess.DEVNULL
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        processes.append(subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log))
+        time.sleep(3)
+    try:
+        yield processes[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def stream_case(folder: Path, rows: int, features: int, memory: str, local_memory: str) -> Iterator[str]:
+    """The first demonstration: a table larger than the memory that is allowed."""
+    table = folder / f"table-{rows}-{features}"
+    if not table.exists():
+        make_table(table, rows, features, 20)
+    size = sum(path.stat().st_size for path in table.iterdir())
+    mine = split(table, folder / "stream", "--engine", "stream", "--memory", memory, "--nystrom", "500")
+    theirs = split(table, folder / "local", "--engine", "local", "--memory", local_memory, "--nystrom", "500")
+    ratio = mine.report["mmd"]["value"] / theirs.report["mmd"]["value"]
+    engine = mine.report["engine"]
+    yield (
+        f"{rows:,} x {features} ({size / 1e9:.1f} GB), q = 500, `--memory {memory}`: peak {mine.peak / 1e9:.2f} GB, "
+        f"{mine.seconds:.0f} s, {engine['passes']} passes, MMD {mine.report['mmd']['value']:.5f}; in memory peak "
+        f"{theirs.peak / 1e9:.1f} GB, {theirs.seconds:.0f} s, MMD {theirs.report['mmd']['value']:.5f}; "
+        f"ratio {ratio:.5f}"
+    )
+
+
+def cluster_case(folder: Path, rows: int, features: int) -> Iterator[str]:
+    """The second: the same split on two workers, and with one of them killed in the middle."""
+    table = folder / f"table-{rows}-{features}"
+    if not table.exists():
+        make_table(table, rows, features, 8)
+    options = ["--nystrom", "200", "--format", "npy"]
+    alone = split(table, folder / "alone", "--engine", "stream", *options)
+    on_cluster = ["--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{PORT}", *options]
+    with cluster(folder / "cluster", 2):
+        both = split(table, folder / "both", *on_cluster)
+    with cluster(folder / "cluster", 2) as workers:
+        start = time.perf_counter()
+        process = subprocess.Popen(_command(table, folder / "killed", *on_cluster), cwd=ROOT)
+        time.sleep(both.seconds / 2)
+        workers[0].send_signal(signal.SIGKILL)
+        assert process.wait() == 0
+        seconds = time.perf_counter() - start
+    rows_of = {name: np.load(folder / name / "val.npy") for name in ("alone", "both", "killed")}
+    same = all(np.array_equal(rows_of["alone"], found) for found in rows_of.values())
+    yield (
+        f"{rows:,} x {features}, q = 200: one process {alone.seconds:.0f} s, two workers {both.seconds:.0f} s, "
+        f"two workers of which one is killed after {both.seconds / 2:.0f} s: {seconds:.0f} s; "
+        f"{'the same validation rows in all three' if same else 'THE SPLITS DIFFER'}"
+    )
+
+
+def growth_case(folder: Path, rows: int, features: int, repeats: int) -> Iterator[str]:
+    """The third: twice the rows, and twice the workers; and the numbers of the cost model."""
+    tables = [folder / f"grow-{count}-{features}" for count in (rows, 2 * rows)]
+    for count, table in zip((rows, 2 * rows), tables, strict=True):
+        if not table.exists():
+            make_table(table, count, features, 8)
+    options = ["--nystrom", "200", "--effort", "fast", "--certify", "never", "--bound", "never"]
+    taken: dict[Any, list[Ran]] = {}
+    for _ in range(repeats):
+        for table in tables:
+            ran = split(table, folder / "grow", "--engine", "stream", *options)
+            taken.setdefault(table, []).append(ran)
+    seconds = [median([ran.report["timing"]["total"] for ran in taken[table]]) for table in tables]
+    last = taken[tables[1]][-1].report
+    yield (
+        f"stream, {rows:,} to {2 * rows:,} x {features}: {seconds[0]:.1f} s to {seconds[1]:.1f} s, ratio "
+        + (f"{seconds[1] / seconds[0]:.2f}")
+    )
+    rate = median([ran.report["engine"]["rows_per_second"] for ran in taken[tables[1]]])
+    read = median([2 * rows / ran.report["timing"]["steps"]["read"] for ran in taken[tables[1]]])
+    yield (
+        f"stream, {2 * rows:,} x {features}, q = 200, {last['engine']['workers']} threads: {read:,.0f} rows/s in the "
+        f"first pass, {rate:,.0f} rows/s in a pass over factors ({last['engine']['factors']})"
+    )
+    timed = {}
+    for workers in (1, 2):
+        with cluster(folder / "cluster", workers):
+            runs = [
+                split(
+                    tables[1],
+                    folder / "grow",
+                    *("--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{PORT}", *options),
+                )
+                for _ in range(repeats)
+            ]
+        timed[workers] = median([ran.report["timing"]["total"] for ran in runs])
+    yield f"dask, {2 * rows:,} x {features}: one worker {timed[1]:.1f} s, two workers {timed[2]:.1f} s"
+
+
+def write(case: str, lines: list[str]) -> None:
+    """Put measured lines into the page, between the marks of their case."""
+    text = PAGE.read_text("utf-8")
+    start, end = f"<!-- {case}: start -->", f"<!-- {case}: end -->"
+    head, _, rest = text.partition(start)
+    _, _, tail = rest.partition(end)
+    body = "".join(f"- {line}\n" for line in lines)
+    PAGE.write_text(f"{head}{start}\n{body}{end}{tail}", "utf-8")
+
+
+def main() -> None:
+    """Run one case."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("case", choices=("stream", "cluster", "growth"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--features", type=int)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", default="2GB")
+    parser.add_argument("--local-memory", default="20GB")
+    parser.add_argument("--write", action="store_true", help="put the lines into docs/scale.md")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder, prefix="engines-") as name:
+        folder = Path(name)
+        for kept in given.folder.glob("table-*"):
+            (folder / kept.name).symlink_to(kept.resolve())
+        if given.case == "stream":
+            found = stream_case(
+                folder, given.rows or 4_000_000, given.features or 256, given.memory, given.local_memory
+            )
+        elif given.case == "cluster":
+            found = cluster_case(folder, given.rows or 1_000_000, given.features or 128)
+        else:
+            found = growth_case(folder, given.rows or 250_000, given.features or 128, given.repeats)
+        lines = []
+        for line in found:
+            print(line, flush=True)
+            lines.append(line)
+        shutil.rmtree(folder / "cluster", ignore_errors=True)
+    if given.write:
+        write(given.case, lines)
+
+
+if __name__ == "__main__":
+    main()
