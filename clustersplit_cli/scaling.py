@@ -75,7 +75,7 @@ def opened_job(
             return
         from clustersplit_cli.engines.cluster import opened_cluster
 
-        with opened_cluster(layout, engine_options, options, progress) as cluster:
+        with opened_cluster(layout, engine_options, options.threads, options.budget, progress) as cluster:
             yield Job(layout, options, engine_options, plan, cluster, workers, watch, progress)
 
 

@@ -17,7 +17,7 @@ from clustersplit_cli.engine_options import (
     STREAM,
     EngineOptions,
 )
-from clustersplit_cli.errors import ClusterSplitError, MemoryPlanError, UsageError
+from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
@@ -121,6 +121,18 @@ def settle_engine(
             raise
         return replace(options, engine=STREAM), "read in pieces: all rows do not fit memory"
     return replace(options, engine=LOCAL), ""
+
+
+def settled_if_readable(
+    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
+) -> tuple[EngineOptions, str]:
+    """Do the same; input that cannot be read is left to the local engine, unless another was asked for."""
+    try:
+        return settle_engine(options, request, checked)
+    except InputError:
+        if options.engine != AUTO:
+            raise
+        return replace(options, engine=LOCAL), ""
 
 
 def layout_and_plan(

@@ -53,6 +53,7 @@ _RESOLVED_DEFAULTS = {
     ("solver", "selection"): "auto",
     ("solver", "highs"): "auto",
     ("solver", "transport"): "auto",
+    ("engine", "local"): "auto",
     ("label", "label"): None,
     ("domain", "domain"): None,
 }

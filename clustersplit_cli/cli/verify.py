@@ -219,7 +219,8 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     parted_run = is_parted(report["config"])
     indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
     if not parted_run:
-        engine, reason = scale.settle_engine(scale.engine_options(given), located, options)
+        # Input that cannot be read is found, and told, by what follows.
+        engine, reason = scale.settled_if_readable(scale.engine_options(given), located, options)
         if engine.engine != LOCAL:
             yield from _in_pieces(directory, report, indices, located, stated, options, engine, reason, given)
             return

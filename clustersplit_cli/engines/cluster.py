@@ -21,7 +21,6 @@ from clustersplit_cli.engines.shard import Portion
 from clustersplit_cli.engines.tasks import Task
 from clustersplit_cli.engines.worker import Opening, do_task, open_shard, tell_shard, versions
 from clustersplit_cli.errors import ClusterError, ClusterSplitError, UsageError
-from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, silent
 
 Result = TypeVar("Result")
@@ -34,9 +33,13 @@ MOST_LOSSES = 20
 
 @contextmanager
 def opened_cluster(
-    layout: Layout, engine_options: EngineOptions, options: CheckedOptions, progress: Progress = silent
+    layout: Layout, engine_options: EngineOptions, threads: int, budget: int, progress: Progress = silent
 ) -> Iterator[ClusterEngine]:
     """Connect to the cluster, or start one on this machine, and open the shards; the block ends it.
+
+    Parameters
+    ----------
+    threads, budget : workers of a cluster on this machine, and the memory that all of them may use.
 
     Raises
     ------
@@ -58,9 +61,9 @@ def opened_cluster(
             address = engine_options.scheduler
             if address is None:
                 own = distributed.LocalCluster(
-                    n_workers=options.threads,
+                    n_workers=threads,
                     threads_per_worker=1,
-                    memory_limit=options.budget // options.threads,
+                    memory_limit=budget // threads,
                     dashboard_address=None,
                     silence_logs=logging.CRITICAL,
                 )
