@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+Check = Callable[[Path], None]
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -38,23 +40,24 @@ class Ran:
         return int(self.report["timing"]["peak_memory_bytes"])
 
 
-def split(features: Path, *options: str) -> Ran:
-    """Run `clustersplit split` in a process of its own."""
+def split(features: Path, *options: str, command: str = "split", check: Check | None = None) -> Ran:
+    """Run `clustersplit split`, or another command that writes a run, in a process of its own.
+
+    Parameters
+    ----------
+    check : looks at the directory before it is removed.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         out = Path(folder) / "run"
-        command = [
-            sys.executable,
-            "-m",
-            "clustersplit_cli",
-            "split",
-            str(features),
-            "--out",
-            str(out),
-            "--quiet",
-        ]
+        words = [command, str(features), "--out", str(out), "--quiet", *options]
         start = time.perf_counter()
-        subprocess.run([*command, *options], check=True, stderr=subprocess.DEVNULL)
-        return Ran(time.perf_counter() - start, json.loads((out / "report.json").read_text(encoding="utf-8")))
+        subprocess.run(
+            [sys.executable, "-m", "clustersplit_cli", *words], check=True, stderr=subprocess.DEVNULL
+        )
+        seconds = time.perf_counter() - start
+        if check is not None:
+            check(out)
+        return Ran(seconds, json.loads((out / "report.json").read_text(encoding="utf-8")))
 
 
 def clock(task: Callable[[], object]) -> float:
@@ -146,6 +149,14 @@ def workspace() -> Iterator[Path]:
     """A temporary folder for generated data."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         yield Path(folder)
+
+
+def write_table(name: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the marks of that name in docs/benchmarks.md."""
+    start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
+    page = PAGE.read_text(encoding="utf-8")
+    before, after = page.split(start)[0], page.split(end)[1]
+    PAGE.write_text("\n".join([f"{before}{start}", *lines, f"{end}{after}"]), encoding="utf-8")
 
 
 def machine() -> str:

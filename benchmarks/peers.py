@@ -30,8 +30,7 @@ from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, ENVIRONMENT = ROOT / "docs" / "benchmarks.md", ROOT / "build" / "peers"
-START, END = "<!-- peers: start -->", "<!-- peers: end -->"
+ENVIRONMENT = ROOT / "build" / "peers"
 PACKAGES = ("scikit-learn", "k-means-constrained", "splytters")
 
 # Each runs in the neighbours' environment: X and the number of validation rows in, a mask out.
@@ -146,9 +145,7 @@ def main() -> None:
             "| tool | seconds | validation rows | MMD | Psi | quotas met |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
         ]
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.split(START)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{START}\n" + "\n".join(head + rows) + f"\n{END}{after}", encoding="utf-8")
+        harness.write_table("peers", head + rows)
 
 
 if __name__ == "__main__":

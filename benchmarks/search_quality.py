@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -31,8 +30,6 @@ from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-START, END = "<!-- quality: start -->", "<!-- quality: end -->"
 DATASETS = ("fsdd_logmel800", "gas_drift", "pacs_effnetlite0")
 WIDTHS = ("scale", "20 x scale", "linear")
 CELLS = {"label": ("label",), "joint": ("label", "domain")}
@@ -144,10 +141,7 @@ def main() -> None:
         rows.append(found.row())
         print(rows[-1], flush=True)
     if options.write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.split(START)[0], page.split(END)[1]
-        text = f"{before}{START}\n" + "\n".join(head + rows) + f"\n{END}{after}"
-        PAGE.write_text(text, encoding="utf-8")
+        harness.write_table("quality", head + rows)
 
 
 if __name__ == "__main__":

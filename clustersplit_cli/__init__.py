@@ -29,24 +29,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustersplit_cli.api import Split, cluster_split, mmd
     from clustersplit_cli.errors import ClusterSplitError, ClusterSplitWarning
-    from clustersplit_cli.splitters import ClusterShuffleSplit
+    from clustersplit_cli.partitions import Partition, cluster_folds, cluster_parts
+    from clustersplit_cli.splitters import ClusterKFold, ClusterShuffleSplit
 
 __version__ = "0.1.0"
 __all__ = [
+    "ClusterKFold",
     "ClusterShuffleSplit",
     "ClusterSplitError",
     "ClusterSplitWarning",
+    "Partition",
     "Split",
     "__version__",
+    "cluster_folds",
+    "cluster_parts",
     "cluster_split",
     "mmd",
 ]
 
 _HOMES = {
+    "ClusterKFold": "splitters",
     "ClusterShuffleSplit": "splitters",
     "ClusterSplitError": "errors",
     "ClusterSplitWarning": "errors",
+    "Partition": "partitions",
     "Split": "api",
+    "cluster_folds": "partitions",
+    "cluster_parts": "partitions",
     "cluster_split": "api",
     "mmd": "api",
 }

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.arguments import dataset_from, embedded, in_python_words, options_from, warn_of
+from clustersplit_cli.arguments import (
+    dataset_from,
+    embedded,
+    in_python_words,
+    options_from,
+    reading_config,
+    tolerance_or_default,
+    warn_of,
+)
+from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.reports.summary import Report
 
@@ -37,7 +46,7 @@ class Split:
         Raises
         ------
         ValueError
-            If it is no run directory, or damaged.
+            If it is no run directory, or damaged; or holds folds or named parts, for `Partition.load`.
         """
         from clustersplit_cli.data.runs import load_run
         from clustersplit_cli.reports.restore import restore_report
@@ -78,14 +87,18 @@ def cluster_split(
     y: Any = None,
     domains: Any = None,
     *,
+    groups: Any = None,
     h: float | str = 0.2,
+    stratify: str | Sequence[str] | None = None,
+    tolerance: float | str | Sequence[float | str] | None = None,
+    rounding: str | None = None,
+    label_bins: int | None = None,
+    force_train: Any = None,
+    force_val: Any = None,
     kernel: str = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
     standardize: str = "none",
-    stratify: str | Sequence[str] | None = None,
-    tolerance: float | str = 0,
-    rounding: str = "nearest",
     nystrom: int | str = "auto",
     restarts: int = 10,
     effort: str = "normal",
@@ -111,8 +124,15 @@ def cluster_split(
         sparse matrix (linear and cosine kernels). A table may hold its features in one column of lists.
     y, domains : one label and one domain per row, or the names of columns of X. Without either, only the size
         of the validation set is kept.
+    groups : rows of one group stay together: one value per row, the name of a column of X, or
+        'exact-duplicates' for rows with the same features. As in scikit-learn; `--keep-together`.
     h : share of validation rows.
-    stratify : 'label', 'domain', 'label,domain', columns of X, or 'none'.
+    stratify : 'label', 'domain', 'label,domain', columns of X, or 'none'; a list of such texts makes several
+        families of cells, each of which keeps its shares.
+    tolerance : by what share of it a cell may miss its quota; 'auto' for the smallest that can be met; a list
+        such as [0.05, 'label=dog=0.2'] for cells of their own. By default 0, and 'auto' with groups.
+    label_bins : cut numeric labels into that many quantile bins.
+    force_train, force_val : rows that must be on a side: positions, or a mask.
     columns : feature columns of a table, by name or glob; by default all without another role.
     transformer : scikit-learn transformer or function that embeds the rows first. One that is not fitted is
         copied, and the copy fitted.
@@ -139,7 +159,17 @@ def cluster_split(
     """
     from clustersplit_cli import pipeline
 
+    said = Description(
+        y=y,
+        domains=domains,
+        groups=groups,
+        force_train=force_train,
+        force_val=force_val,
+        label_bins=label_bins,
+        drop_invalid=drop_invalid,
+    )
     with in_python_words():
+        dataset = dataset_from(X, said, stratify=stratify, columns=columns, transformer=transformer)
         options = options_from(
             {
                 "holdout": h,
@@ -147,7 +177,7 @@ def cluster_split(
                 "gamma": gamma,
                 "degree": degree,
                 "standardize": standardize,
-                "tolerance": tolerance,
+                "tolerance": tolerance_or_default(tolerance, groups),
                 "rounding": rounding,
                 "nystrom": nystrom,
                 "restarts": restarts,
@@ -161,20 +191,7 @@ def cluster_split(
             },
             random_state,
         )
-        dataset = dataset_from(
-            X,
-            y,
-            domains,
-            columns=columns,
-            stratify=stratify,
-            transformer=transformer,
-            drop_invalid=drop_invalid,
-        )
-        found = pipeline.split(
-            dataset,
-            options,
-            config={"stratify": [",".join(dataset.categories) or "none"], "drop_invalid": drop_invalid},
-        )
+        found = pipeline.split(dataset, options, config=reading_config(dataset, said))
     warn_of(found.report.warnings, stacklevel=2)
     return Split(found.train, found.val, found.report)
 

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.errors import (
@@ -17,15 +18,16 @@ from clustersplit_cli.errors import (
     MemoryPlanError,
     UsageError,
 )
-from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
+from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options, parse_families
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.data.in_memory import Description
     from clustersplit_cli.reports.summary import Notice
 
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _INTEGERS = ("restarts", "max_iter", "seed", "degree", "threads")
-_PYTHON_NAMES = {"seed": "random_state", "holdout": "h"}
+_PYTHON_NAMES = {"seed": "random_state", "holdout": "h", "keep_together": "groups"}
 
 
 @contextmanager
@@ -68,7 +70,7 @@ def options_from(arguments: Mapping[str, Any], random_state: Any) -> CheckedOpti
             given[name] = _integer(name, value)
         else:
             # The text of a number is what the command line would get: 0.29 stays 29/100.
-            given[name] = value if isinstance(value, (str, list, tuple)) else str(value)
+            given[name] = [*map(str, value)] if isinstance(value, (list, tuple)) else str(value)
     return check_options(SplitOptions(**given))
 
 
@@ -93,20 +95,6 @@ def _integer(name: str, value: Any) -> int:
         raise UsageError(
             f"{shown} must be an integer, got {value!r}", hint=f"for example {shown}=1"
         ) from None
-
-
-def words_of(stratify: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Read `stratify`: None for what is given, 'none' for the total size only, else column words."""
-    if stratify is None:
-        return None
-    if isinstance(stratify, str):
-        stratify = [] if stratify == "none" else [word.strip() for word in stratify.split(",")]
-    words = tuple(stratify)
-    if len(set(words)) < len(words) or "" in words:
-        raise UsageError(
-            f"stratify {','.join(words)!r} has an empty or repeated word", hint="for example stratify='label'"
-        )
-    return words
 
 
 def globs_of(columns: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -161,34 +149,59 @@ def _unfitted(transformer: Any) -> Any:
 
 def dataset_from(
     X: Any,
-    y: Any,
-    domains: Any,
+    said: Description,
     *,
-    columns: str | Sequence[str] | None,
     stratify: str | Sequence[str] | None,
+    columns: str | Sequence[str] | None,
     transformer: Any,
-    drop_invalid: bool,
 ) -> Dataset:
-    """Make a validated dataset of what a caller passed."""
+    """Make a validated dataset of what a caller passed.
+
+    Parameters
+    ----------
+    said : all but what `stratify` and `columns` say.
+    stratify : one family of cells, or several.
+    """
+    from clustersplit_cli.data.dataset import EXACT_DUPLICATES
     from clustersplit_cli.data.foreign import as_rows
     from clustersplit_cli.data.in_memory import make_dataset
 
+    words, families = parse_families([stratify] if isinstance(stratify, str) else stratify)
+    if said.label_bins is not None and _integer("label_bins", said.label_bins) < 2:
+        raise UsageError(f"label_bins must be at least 2, got {said.label_bins}", hint="for example 5")
+    said = replace(said, stratify=words, families=families, columns=globs_of(columns))
     if transformer is not None:
-        y, domains = (_column(X, values) if isinstance(values, str) else values for values in (y, domains))
-    rows = as_rows(embedded(X, y, transformer))
+        named = {"y": said.y, "domains": said.domains, "groups": said.groups}
+        taken = {
+            name: _column(X, values)
+            for name, values in named.items()
+            if isinstance(values, str) and values != EXACT_DUPLICATES
+        }
+        said = replace(said, **taken)
+    rows = as_rows(embedded(X, said.y, transformer))
     if transformer is not None and rows.n != (n_rows := _count(X)):
         raise InputError(
             f"the transformer made {rows.n} rows of {n_rows}",
             hint="it must return one row for every row of X",
         )
-    return make_dataset(
-        rows,
-        y,
-        domains,
-        columns=globs_of(columns),
-        stratify=words_of(stratify),
-        drop_invalid=drop_invalid,
-    )
+    return make_dataset(rows, said)
+
+
+def reading_config(dataset: Dataset, said: Description) -> dict[str, Any]:
+    """What the report repeats of how the rows were described, in the words of the command line."""
+    return {
+        "stratify": [",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)],
+        "drop_invalid": said.drop_invalid,
+        "label_bins": said.label_bins,
+        "keep_together": dataset.together,
+    }
+
+
+def tolerance_or_default(tolerance: Any, groups: Any) -> Any:
+    """A tolerance that was not given is 0; for rows kept together, the smallest that can be met."""
+    if tolerance is not None:
+        return tolerance
+    return 0 if groups is None else "auto"
 
 
 def _column(X: Any, name: str) -> Any:

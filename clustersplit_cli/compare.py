@@ -81,9 +81,7 @@ class _Judge:
         """Measure one split."""
         problem = self.setting.problem
         found = evaluate(problem, members)
-        limits = problem.constraints
-        counts = limits.counts(members)
-        met = float(((limits.lower <= counts) & (counts <= limits.upper)).mean())
+        met = float(np.concatenate([f.within(members) for f in self.setting.requirements.families]).mean())
         mmd = float(max(found.mmd_squared, 0.0) ** 0.5)
         to_train, to_val, valid = self.validity(members, mmd)
         return StrategyRun(

@@ -87,6 +87,8 @@ def examine(
         holdout=float(options.holdout),
         validation=validation,
         cells=tuple(cell for limits in asked.families for cell in _cells(limits)),
+        units=None if asked.units is None else asked.n_atoms,
+        tolerance=float(asked.tolerance),
         widths=widths,
         plan=None
         if memory is None

@@ -95,7 +95,7 @@ def about_cells(
         yield (
             "holdout_missed",
             f"validation holds {actual:.3g} of the rows, more than 10 % off h={holdout:g}; "
-            + (fewer if limits.is_exact else "try a smaller --tolerance"),
+            + (fewer if limits.is_exact else _closer(options)),
         )
     small = int((sizes < SMALL_CELL).sum())
     if 2 * small > len(sizes):
@@ -127,6 +127,13 @@ def about_discrepancy(mmd_squared: float, random: RandomMMD, scatter: float) -> 
             f"MMD {max(mmd_squared, 0.0) ** 0.5:.4g} is not above that of random splits by three standard "
             f"deviations ({random.mean:.4g} ± {random.sd:.2g}): it is hardly harder than a random split",
         )
+
+
+def _closer(options: CheckedOptions) -> str:
+    """What brings the total closer to h."""
+    if options.tolerance.is_auto:
+        return "no smaller tolerance can be met, so try fewer columns in --stratify"
+    return "try a smaller --tolerance"
 
 
 def _cells(count: int, total: int) -> str:

@@ -131,6 +131,34 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     )
 
 
+def parse_families(
+    texts: Sequence[str] | None,
+) -> tuple[tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
+    """Read --stratify: all columns, and those of each family unless there is but one.
+
+    All columns are None for the default, and () for the total size only.
+
+    >>> parse_families(["label,domain"])
+    (('label', 'domain'), ())
+    >>> parse_families(["label", "domain"])
+    (('label', 'domain'), (('label',), ('domain',)))
+    """
+    if not texts:
+        return None, ()
+    families = [() if text == "none" else tuple(word.strip() for word in text.split(",")) for text in texts]
+    for text, words in zip(texts, families, strict=True):
+        if "" in words or len(set(words)) < len(words):
+            raise UsageError(
+                f"--stratify '{text}' has an empty or repeated column",
+                hint="for example --stratify label,domain",
+            )
+    repeated = [text for text, words in zip(texts, families, strict=True) if families.count(words) > 1]
+    if repeated:
+        raise UsageError(f"--stratify {repeated[0]} was given twice", hint="name every family of cells once")
+    words = tuple(dict.fromkeys(word for family in families for word in family))
+    return words, tuple(families) if len(families) > 1 else ()
+
+
 def _parse_nystrom(text: str, kernel: str) -> str | int:
     if text in ("auto", "off"):
         return text

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.image import Image, make_image
-from clustersplit_cli.core.partition import PartAssigner, PartitionMeasures
+from clustersplit_cli.core.partition import Labels, PartAssigner, PartitionMeasures
 from clustersplit_cli.core.partition_search import PartitionSolution
 from clustersplit_cli.core.parts import PartQuotas
+from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.holding import Held, Streams
@@ -24,20 +28,25 @@ WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
 
 @dataclass(frozen=True)
 class PartedSetting:
-    """What is known before the parts are chosen."""
+    """What is known before the parts are chosen; `units` is None where rows are on their own."""
 
     dataset: Dataset
     options: CheckedOptions
     held: Held
     quotas: PartQuotas
+    units: UnitParts | None
     streams: Streams
     workers: Workers
 
     @cached_property
     def assigner(self) -> PartAssigner:
-        """The assignment step; folds have no centroid of their own, so none need be handed out."""
-        unequal = len(set(self.quotas.shares)) > 1
-        return PartAssigner(self.quotas, self.workers, unequal, self.options.solver)
+        """The assignment step; centroids are handed out only to parts that are not alike."""
+        unlike = len(set(self.quotas.shares)) > 1 or bool((self.quotas.pinned >= 0).any())
+        return PartAssigner(self.quotas, self.workers, unlike, self.options.solver)
+
+    def random(self, rng: np.random.Generator) -> Labels:
+        """Draw parts that meet the quotas; shape (n,)."""
+        return self.assigner.random(rng) if self.units is None else self.units.random(rng)
 
     @cached_property
     def image(self) -> Image:
@@ -50,7 +59,10 @@ class PartedSetting:
 
 @dataclass(frozen=True)
 class PartedOutcome:
-    """A finished run, as the reports need it."""
+    """A finished run, as the reports need it.
+
+    `random_rest` is the MMD of each part with all other rows, for every random partition; shape (r, k).
+    """
 
     setting: PartedSetting
     config: Mapping[str, Any]
@@ -58,3 +70,4 @@ class PartedOutcome:
     measured: PartitionMeasures
     certificate: FixedPoint | None
     random: RandomMMD
+    random_rest: NDArray[np.float64]

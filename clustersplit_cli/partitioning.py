@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,25 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.dealing import deal_out
 from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import (
     Labels,
-    PartitionMeasures,
     evaluate_partition,
     measure,
+    rest_squared,
 )
 from clustersplit_cli.core.partition_search import PartitionSolution, search_partition
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.search import EFFORTS
+from clustersplit_cli.core.unit_part_search import search_unit_parts
+from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.parted import PartedOutcome, PartedSetting
 from clustersplit_cli.pipeline import CBC_CERTIFICATE_ROWS, Streams, hold_kernel
+from clustersplit_cli.portray_parts import portray_parts
 from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.portrait import PartsPortrait
 from clustersplit_cli.reports.summary import Report
-from clustersplit_cli.requiring import families_of
+from clustersplit_cli.requiring import families_of, units_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize_parts import summarize_parts
 
@@ -53,9 +58,42 @@ class Parting:
                 hint="join their columns with commas in one --stratify",
             )
         if self.folds is not None:
+            if dataset.together is None and (options.tolerance.is_auto or options.tolerance.general):
+                raise UsageError(
+                    "--tolerance has no effect on folds of single rows, which always have equal shares",
+                    hint="drop --tolerance",
+                )
             return fold_quotas(families[0], self.folds)
-        (each,) = options.tolerance.of_cells(families, Fraction(0))
+        if dataset.together is not None:
+            return part_quotas(families[0], self.parts, [Fraction(0)] * len(families[0].sizes), pinned=None)
+        if options.tolerance.is_auto:
+            raise UsageError("--tolerance auto cannot be combined with --parts", hint="give a number")
+        (each,) = options.tolerance.of_cells(families)
         return part_quotas(families[0], self.parts, [t or Fraction(0) for t in each], self._pins(dataset))
+
+    def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, UnitParts | None]:
+        """The same, and where rows stay together, units that meet them within a tolerance."""
+        quotas = self.quotas(dataset, options)
+        if dataset.together is None:
+            return quotas, None
+        refused = {
+            "--solver cbc": options.solver == "cbc",
+            "--certify always": options.certify == "always",
+            "--tolerance of single cells": bool(options.tolerance.exceptions),
+        }
+        if any(refused.values()):
+            names = ", ".join(name for name, is_given in refused.items() if is_given)
+            raise UsageError(
+                f"{names} cannot be combined with --keep-together and {self.what}", hint="drop it"
+            )
+        with pool(options.threads) as workers:
+            units = units_of(dataset, workers)
+        assert units is not None
+        pins = self._pins(dataset)
+        if pins is not None:
+            quotas = replace(quotas, pinned=pins)
+        found = deal_out(quotas, units, options.tolerance.general)
+        return found.quotas, found
 
     @property
     def what(self) -> str:
@@ -82,11 +120,15 @@ class Parting:
 
 @dataclass(frozen=True)
 class Partition:
-    """Row positions of every part, ascending, 0-based, in file order; the part of every row; the report."""
+    """Row positions of every part, ascending, 0-based, in file order; the part of every row; the report.
+
+    On request a portrait.
+    """
 
     parts: Mapping[str, NDArray[np.int64]]
     labels: Labels
     report: Report
+    portrait: PartsPortrait | None = None
 
 
 def partition(
@@ -97,6 +139,7 @@ def partition(
     config: Mapping[str, Any] | None = None,
     stopwatch: Stopwatch | None = None,
     progress: Progress = silent,
+    with_portrait: bool = False,
 ) -> Partition:
     """Part the dataset and report on it; parameters as in `pipeline.split`."""
     watch = stopwatch or Stopwatch()
@@ -104,8 +147,9 @@ def partition(
         with watch.step("search"):
             solution = find_partition(setting, progress)
         outcome = report_on_parts(setting, solution, config or {}, watch, progress)
+        portrait = portray_parts(setting, solution.labels, outcome.random_rest) if with_portrait else None
     rows = {name: dataset.rows[solution.labels == part] for part, name in enumerate(setting.quotas.names)}
-    return Partition(rows, solution.labels, summarize_parts(outcome, watch))
+    return Partition(rows, solution.labels, summarize_parts(outcome, watch), portrait)
 
 
 @contextmanager
@@ -116,14 +160,24 @@ def parted_setting(
     streams = Streams.from_seed(options.seed)
     with pool(options.threads) as workers:
         with watch.step("constraints"):
-            quotas = parting.quotas(dataset, options)
+            quotas, units = parting.arranged(dataset, options)
         held = hold_kernel(dataset, options, streams, workers, watch, progress)
-        yield PartedSetting(dataset, options, held, quotas, streams, workers)
+        yield PartedSetting(dataset, options, held, quotas, units, streams, workers)
 
 
 def find_partition(setting: PartedSetting, progress: Progress = silent) -> PartitionSolution:
     """Search for the parts that differ most."""
     options = setting.options
+    if setting.units is not None:
+        return search_unit_parts(
+            setting.held.geometry,
+            setting.units,
+            restarts=options.restarts,
+            max_iter=options.max_iter,
+            effort=EFFORTS[options.effort],
+            rng=setting.streams.search,
+            progress=progress,
+        )
     return search_partition(
         setting.held.geometry,
         setting.image,
@@ -151,24 +205,32 @@ def report_on_parts(
     certificate = None
     with watch.step("certificate"):
         progress("certificate", 0, 0)
-        if options.certify != "never":
+        if options.certify != "never" and setting.units is None:
             by_cbc = options.certify == "always" or geometry.n <= CBC_CERTIFICATE_ROWS
             certificate = certify_partition(measured, solution.labels, setting.assigner, by_cbc=by_cbc)
     with watch.step("baseline"):
-        random = _random(setting, measured)
-    return PartedOutcome(setting, config, solution, measured, certificate, random)
+        random, rest = random_parts(setting, measured.ssq_total)
+    return PartedOutcome(setting, config, solution, measured, certificate, random, rest)
 
 
-def _random(setting: PartedSetting, measured: PartitionMeasures) -> RandomMMD:
-    """Mean and spread of the same MMD over random partitions that meet the same quotas."""
+def portrait_of_parts(setting: PartedSetting, labels: Labels, ssq_total: float) -> PartsPortrait:
+    """Gather what an HTML report draws of parts made earlier; the same random ones are drawn anew."""
+    return portray_parts(setting, labels, random_parts(setting, ssq_total)[1])
+
+
+def random_parts(setting: PartedSetting, ssq_total: float) -> tuple[RandomMMD, NDArray[np.float64]]:
+    """Measure random partitions that meet the same quotas: the same MMD, and each part's to the rest."""
     geometry, k = setting.held.geometry, setting.quotas.k
     values: list[float] = []
+    rest: list[NDArray[np.float64]] = []
     streams = setting.streams.baseline
     for first in range(0, len(streams), BATCH):
-        drawn = [setting.assigner.random(stream) for stream in streams[first : first + BATCH]]
+        drawn = [setting.random(stream) for stream in streams[first : first + BATCH]]
         state = measure(geometry, np.stack(drawn, axis=1), k, geometry.search_dtype)
         sizes = state.sizes.astype(np.float64)
         pairs = (sizes.sum(axis=1) ** 2 - (sizes**2).sum(axis=1)) / 2
-        squared = np.maximum(measured.ssq_total - state.psi, 0.0) * geometry.n / pairs
+        squared = np.maximum(ssq_total - state.psi, 0.0) * geometry.n / pairs
         values += np.sqrt(squared).tolist()
-    return RandomMMD(len(values), float(np.mean(values)), float(np.std(values, ddof=1)), tuple(values))
+        rest.append(np.sqrt(rest_squared(state)))
+    overall = RandomMMD(len(values), float(np.mean(values)), float(np.std(values, ddof=1)), tuple(values))
+    return overall, np.concatenate(rest)

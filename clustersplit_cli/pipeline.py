@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from threading import RLock
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +95,7 @@ class Setting:
     requirements: Requirements
     streams: Streams
     workers: Workers
+    lock: RLock = field(default_factory=RLock)
 
     @cached_property
     def coupling(self) -> Coupling:
@@ -103,7 +105,8 @@ class Setting:
     @cached_property
     def image(self) -> Image:
         """A low-rank image of the kernel."""
-        return make_image(self.problem.geometry, self.streams.image)
+        with self.lock:
+            return self.__dict__.get("image") or make_image(self.problem.geometry, self.streams.image)
 
 
 def split(
@@ -125,9 +128,12 @@ def split(
     """
     watch = stopwatch or Stopwatch()
     with prepared_setting(dataset, options, watch, progress) as setting:
-        with watch.step("search"):
+        with watch.step("search"), beside(partial(_context_ahead, setting, watch)) as context:
             solution = find_split(setting, progress)
-        outcome = report_on(setting, solution, config=config or {}, stopwatch=watch, progress=progress)
+        known = context.result()
+        outcome = report_on(
+            setting, solution, config=config or {}, stopwatch=watch, context=known, progress=progress
+        )
         members = solution.members
         portrait = portrait_of(setting, members, outcome.random) if with_portrait else None
     return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch), portrait)
@@ -153,7 +159,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     if not setting.requirements.separates:
-        return _find_coupled(setting, progress)
+        return _find_coupled(setting, progress, count)
     return search(
         setting.problem,
         setting.image,
@@ -172,7 +178,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
     )
 
 
-def _find_coupled(setting: Setting, progress: Progress) -> Solution:
+def _find_coupled(setting: Setting, progress: Progress, count: int) -> Solution:
     """Search where a program makes every assignment step."""
     options, coupling = setting.options, setting.coupling
     over_rows = setting.requirements.units is None
@@ -193,6 +199,7 @@ def _find_coupled(setting: Setting, progress: Progress) -> Solution:
         nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
         rng=setting.streams.search,
         canonical=canonical,
+        count=count,
         progress=progress,
     )
 
@@ -203,9 +210,15 @@ def report_on(
     *,
     config: Mapping[str, Any],
     stopwatch: Stopwatch,
+    context: Context | None = None,
     progress: Progress = silent,
 ) -> Outcome:
-    """Measure a split, whoever made it, and compare it with random ones."""
+    """Measure a split, whoever made it, and compare it with random ones.
+
+    Parameters
+    ----------
+    context : what other splits reach, if it is known already.
+    """
     problem, members, options = setting.problem, solution.members, setting.options
     with stopwatch.step("search"):
         measured = evaluate(problem, members)
@@ -217,14 +230,9 @@ def report_on(
                 return certify(measured, members, problem.constraints, options.certify)
             return certify_coupled(measured, members, setting.requirements, options.certify)
 
-    # CBC is a process of its own: the bound and the baseline need not wait for it.
-    with ThreadPoolExecutor(1) as aside:
-        pending = aside.submit(certified)
-        with stopwatch.step("bound"):
-            bound = upper_bound(setting)
-        with stopwatch.step("baseline"):
-            random = random_mmd(problem, setting.streams.baseline, _drawn(setting))
-        certificate = pending.result()
+    with beside(certified) as pending:
+        context = context or measure_context(setting, stopwatch)
+    certificate = pending.result()
     estimate = None
     if setting.memory.geometry == "nystrom":
         with stopwatch.step("subsample"):
@@ -246,11 +254,46 @@ def report_on(
         solution,
         measured,
         certificate,
-        bound,
-        random,
+        context.bound,
+        context.random,
         estimate,
         problem.geometry.trace_error,
     )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What splits can reach: an upper bound on their MMD, and the MMD of random ones."""
+
+    bound: float | None
+    random: RandomMMD
+
+
+def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
+    """Measure what does not depend on the split that is found."""
+    with stopwatch.step("bound"):
+        bound = upper_bound(setting)
+    with stopwatch.step("baseline"):
+        random = random_mmd(setting.problem, setting.streams.baseline, _drawn(setting))
+    return Context(bound, random)
+
+
+def _context_ahead(setting: Setting, stopwatch: Stopwatch) -> Context | None:
+    """The context, unless it shares random streams with the search: then it has to wait."""
+    if not setting.requirements.separates:
+        return None
+    _ = setting.problem.row_sums  # the search will need them once it has explored
+    return measure_context(setting, stopwatch)
+
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def beside(task: Callable[[], Result]) -> Iterator[Future[Result]]:
+    """Run a task in a thread of its own while the block goes on; wait for it at the block's end."""
+    with ThreadPoolExecutor(1) as aside:
+        yield aside.submit(task)
 
 
 def _drawn(setting: Setting) -> Members | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,30 +48,39 @@ def portray(
     by_witness = np.argsort(-witness, kind="stable")
     shown = min(ROWS_SHOWN, len(witness) // 2)
     return Portrait(
-        map=_map(dataset, factors, members, witness, workers, rng),
+        map=row_map(dataset, factors, members.astype(np.int64), witness, workers, rng, towards=members),
         random_mmds=random.values,
         features=tuple(
             FeatureShift(dataset.feature_names[column], float(shifts[column])) for column in order
         ),
         n_features=len(shifts),
-        like_val=_rows(dataset, members, witness, by_witness[:shown]),
-        like_train=_rows(dataset, members, witness, by_witness[::-1][:shown]),
+        like_val=rows_with_witness(dataset, members, witness, by_witness[:shown]),
+        like_train=rows_with_witness(dataset, members, witness, by_witness[::-1][:shown]),
     )
 
 
-def _map(
+def row_map(
     dataset: Dataset,
     factors: Floats,
-    members: Members,
+    labels: NDArray[np.int64],
     witness: NDArray[np.float64],
     workers: Workers,
     rng: np.random.Generator,
+    *,
+    towards: Members,
 ) -> RowMap:
-    n = len(members)
+    """Place the rows on the leading directions of the factors.
+
+    Parameters
+    ----------
+    labels : (n,) the number of every row's part.
+    towards : (n,) rows that are to lie to the right and at the top, on average.
+    """
+    n = len(labels)
     sample = np.arange(n) if n <= MAP_ROWS else np.sort(rng.choice(n, MAP_ROWS, replace=False))
     centre, directions, explained = leading_directions(factors, workers)
     place = (factors[sample].astype(np.float64) - centre) @ directions
-    gap = (factors[members].mean(axis=0, dtype=np.float64) - centre) @ directions
+    gap = (factors[towards].mean(axis=0, dtype=np.float64) - centre) @ directions
     place *= np.where(gap < 0, -1.0, 1.0)
     return RowMap(
         x=_rounded(place[:, 0]),
@@ -77,7 +88,7 @@ def _map(
         explained=explained,
         rows=tuple(dataset.rows[sample].tolist()),
         ids=_ids(dataset, sample),
-        in_val=tuple(members[sample].tolist()),
+        part=tuple(labels[sample].tolist()),
         witness=_rounded(witness[sample]),
         categories={
             word: Category(tuple(column.codes[sample].tolist()), tuple(map(str, column.values)))
@@ -113,15 +124,16 @@ def leading_directions(
     return centre, directions, (leading[0] / whole, leading[1] / whole)
 
 
-def _rows(
-    dataset: Dataset, members: Members, witness: NDArray[np.float64], rows: NDArray[np.int64]
+def rows_with_witness(
+    dataset: Dataset, labels: NDArray[Any], witness: NDArray[np.float64], rows: NDArray[np.int64]
 ) -> tuple[RowWitness, ...]:
+    """Describe some rows: what they are called, their part, witness and categories."""
     ids = _ids(dataset, rows)
     return tuple(
         RowWitness(
             row=int(dataset.rows[row]),
             id=None if ids is None else ids[place],
-            in_val=bool(members[row]),
+            part=int(labels[row]),
             witness=float(witness[row]),
             values={
                 word: str(column.values[column.codes[row]]) for word, column in dataset.categories.items()

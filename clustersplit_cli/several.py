@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.partitioning import Parting, partition
 from clustersplit_cli.pipeline import find_split, prepared_setting, report_on
 from clustersplit_cli.reports.summary import Notice
 from clustersplit_cli.stopwatch import Stopwatch
@@ -20,7 +21,10 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SeveralSplits:
-    """Row positions (train, val) of different splits and their MMD, largest first; warnings on the best."""
+    """Row positions (train, val) of different splits and their MMD, with warnings.
+
+    Local optima come with the largest MMD first, folds in their own order.
+    """
 
     splits: tuple[tuple[Indices, Indices], ...]
     mmd: tuple[float, ...]
@@ -42,3 +46,15 @@ def several_splits(dataset: Dataset, options: CheckedOptions, count: int) -> Sev
         tuple(float(max(squares[place], 0.0) ** 0.5) for place in order),
         summarize(outcome, watch).warnings,
     )
+
+
+def all_folds(dataset: Dataset, options: CheckedOptions, parting: Parting) -> SeveralSplits:
+    """Make folds, and validate on each in turn."""
+    found = partition(dataset, replace(options, certify="never"), parting)
+    report = found.report.parts
+    assert report is not None
+    splits = tuple(
+        (dataset.rows[found.labels != fold], dataset.rows[found.labels == fold])
+        for fold in range(len(found.parts))
+    )
+    return SeveralSplits(splits, tuple(part.mmd_rest for part in report.parts), found.report.warnings)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from clustersplit_cli import __version__
 from clustersplit_cli.core.cbc import cbc_version
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.families import TRAIN, VAL
 from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.requirements import TRAIN, VAL, Requirements
+from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.notices import notices
 from clustersplit_cli.outcome import Outcome
@@ -48,7 +49,7 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
         trace=_trace(outcome),
         search=_search(outcome),
         restarts=tuple(
-            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged)
+            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged, run.trace)
             for run in outcome.solution.runs
         ),
         constraints=_constraints(outcome),

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.partition import Labels
-from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.notices import ROUNDING, about_kernel
-from clustersplit_cli.parted import PartedOutcome
+from clustersplit_cli.parted import PartedOutcome, PartedSetting
 from clustersplit_cli.reports import summary
 from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 from clustersplit_cli.summarize import summarize_input, tool_versions
@@ -52,10 +51,10 @@ def summarize_parts(outcome: PartedOutcome, watch: Stopwatch) -> summary.Report:
         trace=trace,
         search=summary.Search(setting.options.effort, solution.runs[solution.winner].start, gained),
         restarts=tuple(
-            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged)
+            summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged, run.trace)
             for run in solution.runs
         ),
-        constraints=_constraints(setting.quotas, solution.labels),
+        constraints=_constraints(setting, solution.labels),
         certificate=None if outcome.certificate is None else summary.Certificate(**vars(outcome.certificate)),
         bound=None,
         baselines=summary.Baselines(summary.RandomBaseline(random.n, random.mean, random.sd)),
@@ -107,7 +106,7 @@ def _resolved_options(outcome: PartedOutcome) -> dict[str, Any]:
         "effort": options.effort,
         "max_iter": options.max_iter,
         "seed": options.seed,
-        "solver": "cbc" if options.solver == "cbc" else "transport",
+        "solver": "exchange" if setting.units is not None else _solver(options.solver),
         "certify": options.certify,
         "memory": options.budget,
         "threads": options.threads,
@@ -115,8 +114,13 @@ def _resolved_options(outcome: PartedOutcome) -> dict[str, Any]:
     }
 
 
-def _constraints(quotas: PartQuotas, labels: Labels) -> summary.ConstraintsSummary:
+def _solver(asked: str) -> str:
+    return "cbc" if asked == "cbc" else "transport"
+
+
+def _constraints(setting: PartedSetting, labels: Labels) -> summary.ConstraintsSummary:
     """Compare every cell's count in every part with its bounds."""
+    quotas = setting.quotas
     counts = quotas.counts(labels)
     family = ",".join(quotas.cells.names[0]) or "none"
     cells = tuple(
@@ -140,13 +144,36 @@ def _constraints(quotas: PartQuotas, labels: Labels) -> summary.ConstraintsSumma
         kept = bool((labels[forced] == quotas.pinned[forced]).all())
         to = [quotas.names[part] for part in quotas.pinned[forced].tolist()]
         pinned = summary.PinnedSummary(to.count("train"), to.count("val"), kept)
+    units, tolerance = _units(setting, labels)
     return summary.ConstraintsSummary(
-        all_satisfied=all(cell.satisfied for cell in cells) and (pinned is None or pinned.satisfied),
+        all_satisfied=all(cell.satisfied for cell in cells)
+        and (pinned is None or pinned.satisfied)
+        and (units is None or not units.divided),
         cells=cells,
         families=(family,),
-        integral_by="total_unimodularity",
+        integral_by="total_unimodularity" if units is None else None,
+        tolerance=tolerance,
+        units=units,
         pinned=pinned,
     )
+
+
+def _units(
+    setting: PartedSetting, labels: Labels
+) -> tuple[summary.UnitsSummary | None, summary.ToleranceSummary | None]:
+    """What stays together, and how far off that puts the counts."""
+    found = setting.units
+    if found is None:
+        return None, None
+    first = np.full(len(found.table), -1, dtype=np.int64)
+    first[found.units] = labels
+    divided = len(np.unique(found.units[labels != first[found.units]]))
+    sizes = found.table.sum(axis=1)
+    units = summary.UnitsSummary(setting.dataset.together or "", len(sizes), int(sizes.max()), divided)
+    was_found = setting.options.tolerance.is_auto
+    # Equal shares cannot be bettered; another tolerance is the best that exchanges led to.
+    proven = found.tolerance == 0 if was_found else None
+    return units, summary.ToleranceSummary(float(found.tolerance), was_found, proven)
 
 
 def _notices(outcome: PartedOutcome) -> Iterator[tuple[str, str]]:

@@ -243,7 +243,7 @@ def test_without_labels_only_the_size_is_kept(rows: Any) -> None:
         ({"domains": [*range(ROWS - 1), "text"]}, "domain holds values that cannot name groups"),
         ({"domains": "place"}, "X has no column 'place'"),
         ({"stratify": "domain"}, "no domains were given; pass domains"),
-        ({"stratify": "label,label"}, "repeated word"),
+        ({"stratify": "label,label"}, "repeated column"),
         ({"columns": "f*"}, "X has no column names"),
         ({"h": 0.001}, "no validation rows"),
         ({"memory": 1000}, "more than the budget"),

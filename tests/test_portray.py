@@ -96,3 +96,35 @@ def test_one_direction_is_enough_for_a_map() -> None:
     assert abs(directions[0, 0]) == 1.0
     assert directions[0, 1] == 0.0
     assert explained == (1.0, 0.0)
+
+
+def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
+    from clustersplit_cli.core.partition import evaluate_partition, measure, rest_squared
+    from clustersplit_cli.partitioning import Parting, parted_setting, partition
+    from clustersplit_cli.portray_parts import ROWS_PER_PART, portray_parts
+
+    found = partition(dataset, options(gamma="0.05"), Parting(folds=3), with_portrait=True)
+    portrait, labels = found.portrait, found.labels
+    assert portrait is not None
+    distances = ((dataset.features[:, None] - dataset.features[None]) ** 2).sum(axis=2)
+    kernel = np.exp(-0.05 * distances)
+    own = labels[:, None] == labels[None]
+    expected = np.where(own, kernel, 0).sum(1) / own.sum(1) - np.where(own, 0, kernel).sum(1) / (~own).sum(1)
+    np.testing.assert_allclose(portrait.map.witness, expected, atol=1e-4)
+    assert portrait.map.part == tuple(labels.tolist())
+    first = np.flatnonzero(labels == 0)
+    best = first[np.argsort(-expected[first])[:ROWS_PER_PART]]
+    assert [row.row for row in portrait.typical[:ROWS_PER_PART]] == (2 * best).tolist()
+    for feature in portrait.features:
+        column = dataset.features[:, "abcde".index(feature.name)]
+        for part, shift in enumerate(feature.shifts):
+            inside = labels == part
+            assert shift == pytest.approx((column[inside].mean() - column[~inside].mean()) / column.std())
+    assert np.shape(portrait.random_rest) == (20, 3)
+    with parted_setting(dataset, options(gamma="0.05"), Parting(folds=3), Stopwatch()) as setting:
+        geometry = setting.held.geometry
+        measured = evaluate_partition(geometry, labels, 3)
+        state = measure(geometry, labels[:, None], 3, np.float64)
+        np.testing.assert_allclose(rest_squared(state)[0], measured.rest_squared, rtol=1e-6)
+        again = portray_parts(setting, labels, np.array(portrait.random_rest))
+    assert again == portrait

@@ -29,7 +29,15 @@ from sklearn.model_selection import (  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
-from clustersplit_cli import ClusterShuffleSplit, ClusterSplitWarning, cluster_split, mmd  # noqa: E402
+from clustersplit_cli import (  # noqa: E402
+    ClusterKFold,
+    ClusterShuffleSplit,
+    ClusterSplitWarning,
+    cluster_folds,
+    cluster_split,
+    mmd,
+    remembering,
+)
 from clustersplit_cli import splitters as module  # noqa: E402
 
 ROWS = 150
@@ -51,7 +59,7 @@ def routing() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    module._memory.clear()
+    remembering.forget()
 
 
 @pytest.fixture
@@ -258,3 +266,117 @@ def test_other_random_states_are_drawn_from_a_generator(data: Any, searches: lis
         list(cv.split(X, y))
         list(cv.split(X, y))
     assert len(searches) == 2
+
+
+@pytest.fixture(scope="module")
+def groups() -> Any:
+    return np.random.default_rng(5).integers(0, 50, ROWS)
+
+
+def test_folds_of_the_splitter_are_those_of_cluster_folds(data: Any) -> None:
+    X, y, domains = data
+    cv = ClusterKFold(3, standardize="zscore", random_state=2)
+    found = list(cv.split(X, y, domains=domains))
+    expected = list(cluster_folds(X, y, domains, k=3, standardize="zscore", random_state=2).folds())
+    assert len(found) == cv.get_n_splits() == 3
+    for (train, val), (rest, fold) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(train, rest)
+        np.testing.assert_array_equal(val, fold)
+    by_groups = ClusterKFold(3, standardize="zscore", random_state=2, groups_are="domains")
+    np.testing.assert_array_equal(next(by_groups.split(X, y, domains))[1], found[0][1])
+    counts = [np.bincount(2 * y[val] + domains[val], minlength=4) for _, val in found]
+    assert np.ptp(counts, axis=0).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [ClusterShuffleSplit(2, h=0.3, restarts=2, effort="fast"), ClusterKFold(2, restarts=4)],
+    ids=["shuffle", "folds"],
+)
+def test_groups_stay_together_as_they_do_in_scikit_learn(cv: Any, data: Any, groups: Any) -> None:
+    X, y, domains = data
+    splits = list(cv.split(X, y, groups))
+    assert len(splits) == 2
+    for train, val in splits:
+        assert not np.intersect1d(groups[train], groups[val]).size
+        assert sorted([*train, *val]) == list(range(ROWS))
+    named = type(cv)(2, restarts=2, effort="fast", stratify="domain")
+    train, val = next(named.split(X, y, groups, domains))
+    assert not np.intersect1d(groups[train], groups[val]).size
+
+
+def test_a_grid_search_keeps_groups_together_with_routing_off_and_on(data: Any, groups: Any) -> None:
+    X, y, domains = data
+    cv = ClusterKFold(3, restarts=4)
+    off = GridSearchCV(pipeline(), GRID, cv=cv).fit(X, y, groups=groups)
+    with sklearn.config_context(enable_metadata_routing=True):
+        on = GridSearchCV(pipeline(), GRID, cv=cv).fit(X, y, groups=groups)
+        both = cross_validate(
+            pipeline(), X, y, cv=cv, params={"groups": groups, "domains": domains}, return_indices=True
+        )
+    np.testing.assert_allclose(off.cv_results_["mean_test_score"], on.cv_results_["mean_test_score"])
+    for train, val in zip(both["indices"]["train"], both["indices"]["test"], strict=True):
+        assert not np.intersect1d(groups[train], groups[val]).size
+
+
+def test_folds_go_through_all_of_scikit_learns_searches(data: Any) -> None:
+    X, y, _ = data
+    cv = ClusterKFold(3, standardize="zscore", transformer=PCA(2), restarts=4)
+    assert check_cv(cv, y, classifier=True) is cv
+    text = "ClusterKFold(n_splits=3, standardize='zscore', restarts=4, transformer=PCA(n_components=2))"
+    expected = [val.tolist() for _, val in cv.split(X, y)]
+    for other in (
+        cv,
+        clone(cv, safe=False),
+        pickle.loads(pickle.dumps(cv)),
+        clone(GridSearchCV(pipeline(), GRID, cv=cv)).cv,
+    ):
+        assert repr(other) == text
+        assert [val.tolist() for _, val in other.split(X, y)] == expected
+    assert cross_val_score(pipeline(), X, y, cv=cv).shape == (3,)
+    halving = HalvingGridSearchCV(pipeline(), GRID, cv=cv, min_resources=60, random_state=0).fit(X, y)
+    assert halving.n_splits_ == 3
+    inner = GridSearchCV(pipeline(), GRID, cv=ClusterKFold(2, restarts=2))
+    nested = cross_validate(inner, X, y, cv=ClusterKFold(2, restarts=2))
+    assert np.isfinite(nested["test_score"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_splits": 1}, "number of folds must be an integer of at least 2, got 1"),
+        ({"groups_are": None}, "groups_are None is unknown"),
+        ({"tolerance": 0.1}, "tolerance has no effect on folds of single rows"),
+        ({"stratify": ["label", "none"]}, "2 families of cells cannot be kept by folds"),
+    ],
+)
+def test_wrong_parameters_of_folds_are_value_errors(options: dict[str, Any], message: str, data: Any) -> None:
+    X, y, _ = data
+    with pytest.raises(ValueError, match=message):
+        next(ClusterKFold(**options).split(X, y))
+
+
+def held_in(library: str, X: Any) -> Any:
+    """The same rows in what users hold them in."""
+    columns = {f"f{column}": X[:, column] for column in range(X.shape[1])}
+    if library == "scipy.sparse":
+        from scipy.sparse import csr_array
+
+        return csr_array(X)
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    if library == "torch":
+        return module.tensor(X)
+    return module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "scipy.sparse", "torch"])
+@pytest.mark.parametrize("kind", [ClusterShuffleSplit, ClusterKFold])
+def test_rows_in_any_container_give_the_same_splits_and_scores(kind: Any, library: str, data: Any) -> None:
+    X, y, _ = data
+    cv = kind(2, kernel="linear", restarts=2)
+    rows = held_in(library, X)
+    for (_, val), (_, expected) in zip(cv.split(rows, y), cv.split(X, y), strict=True):
+        np.testing.assert_array_equal(val, expected)
+    model = LogisticRegression(max_iter=1000)
+    scores = cross_val_score(model, rows, y, cv=cv)
+    np.testing.assert_allclose(scores, cross_val_score(model, X, y, cv=cv))

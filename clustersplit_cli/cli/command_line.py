@@ -10,17 +10,18 @@ from typing import Any
 from clustersplit_cli.cli.replay import replayed_options
 
 # Defaults that a report spells out.
-_DEFAULTS = {"format": ["npy"], "stratify": ["label,domain"]}
+_DEFAULTS = {"format": ["npy"], "stratify": ["label,domain"], "tolerance": ["0.0"]}
 
 
 def reproducing_command(report: Mapping[str, Any], features: Path, directory: Path) -> str:
-    """Spell out the command, with every option that is not a default, quoted for a POSIX shell.
+    """Spell out the command that makes a run again, quoted for a POSIX shell, with all but default options.
 
     Rules such as `--gamma scale` appear as the numbers they gave.
     """
     config = report["config"]
     strategy = config.get("strategy")
-    name, *subject = ["split"] if strategy is None else ["baseline", strategy]
+    own = "split" if config.get("k") is None else "kfold"
+    name, *subject = [own] if strategy is None else ["baseline", strategy]
     flags = _flags(name, {**replayed_options(config, directory), "leave": config.get("leave")})
     return shlex.join(["clustersplit", name, *subject, str(features), *flags, "--out", str(directory)])
 

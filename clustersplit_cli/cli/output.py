@@ -60,7 +60,7 @@ class Output:
             )
         if to_stdout and given["id"] is not None:
             raise UsageError("--out - writes no ids", hint="drop --id, or name a directory with --out")
-        html = given.get("html", False)  # only `split` has the option
+        html = given.get("html", False)  # `baseline` has no such option
         if to_stdout and html:
             raise UsageError("--out - writes no report.html", hint="name a directory with --out")
         if html:
@@ -165,13 +165,14 @@ class Output:
                 ids=dataset.ids,
                 id_name=dataset.id_name,
                 vectors={"folds": fold_numbers(dataset, result)} if folds else {},
+                page=self._page(text, result),
                 force=self.force,
             )
         if self.json:
             print_to_stdout(text)
         return paths + ([] if self.annotate is None else [self.annotate])
 
-    def _page(self, text: str, result: Split) -> str | None:
+    def _page(self, text: str, result: Split | Partition) -> str | None:
         """The HTML report, if it was asked for."""
         if result.portrait is None or self.directory is None:
             return None

@@ -25,9 +25,7 @@ def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool
     idle = {
         "--h": holdout_said,
         "--rounding": given["rounding"] is not None,
-        "--keep-together": given["keep_together"] is not None,
         "--bound": given["bound"] == "always",
-        "--html": given["html"],
     }
     if any(idle.values()):
         names = ", ".join(name for name, is_given in idle.items() if is_given)
@@ -66,8 +64,16 @@ def _run(
         output,
         console,
         lambda dataset, config, watch, progress: partition(
-            dataset, checked, parting, config={**config, **options}, stopwatch=watch, progress=progress
+            dataset,
+            checked,
+            parting,
+            config={**config, **options},
+            stopwatch=watch,
+            progress=progress,
+            with_portrait=output.html,
         ),
     )
     paths = output.write_parts(dataset, result, folds=parting.folds is not None)
-    show_result(result.report, paths, quiet=given["quiet"], console=console)
+    inside = {output.directory / name for name in result.parts} if output.directory else set()
+    shown = dict.fromkeys(path.parent if path.parent in inside else path for path in paths)
+    show_result(result.report, list(shown), quiet=given["quiet"], console=console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
 
@@ -21,12 +22,25 @@ class Stopped(BaseException):
 
 
 def prepare() -> None:
-    """Make signals that end a process clean up, and closed streams harmless."""
+    """Make signals that end a process clean up, closed streams harmless, and starting quick."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         # A signal that the parent chose to ignore (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     _fill_closed_streams()
+    sys.meta_path.insert(0, _NoPandas())
+
+
+class _NoPandas(MetaPathFinder):
+    """Arrow imports pandas, where it is installed, only to ask whether an array is a series.
+
+    No command needs it, and importing it takes longer than splitting a small file.
+    """
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Find nothing, and let nobody else look."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("commands do without pandas", name="pandas")
 
 
 def mute(descriptor: int) -> None:

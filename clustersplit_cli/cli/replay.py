@@ -53,6 +53,7 @@ _RESOLVED_DEFAULTS = {
     ("solver", "selection"): "auto",
     ("solver", "highs"): "auto",
     ("solver", "transport"): "auto",
+    ("solver", "exchange"): "auto",
     ("engine", "local"): "auto",
     ("label", "label"): None,
     ("domain", "domain"): None,
@@ -130,5 +131,5 @@ def _as_option(name: str, value: Any, config: Path) -> Any:
 def replayed_options(options: Mapping[str, Any], source: Path) -> dict[str, Any]:
     """The options of an earlier run, as the command line gives them; what it had not is left out."""
     return {
-        name: _as_option(name, options[name], source) for name in REPLAYED if options.get(name) is not None
+        name: _as_option(name, options[name], source) for name in OF_FOLDS if options.get(name) is not None
     }

@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.data.part_runs import PartedRun
     from clustersplit_cli.data.runs import Run
+    from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
 Directory = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="A directory that `split` or `baseline` wrote.", show_default=False),
+    typer.Argument(
+        metavar="DIR", help="A directory that `split`, `kfold` or `baseline` wrote.", show_default=False
+    ),
 ]
 FeaturesPath = Annotated[
     Path | None,
@@ -72,12 +77,13 @@ def report(
     """
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.data.destination import PAGE_NAME
+    from clustersplit_cli.data.part_runs import load_parts
     from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
-    from clustersplit_cli.data.runs import load_run
+    from clustersplit_cli.data.runs import is_parted, load_run, read_report
     from clustersplit_cli.reports.html import check_available
 
     check_available()
-    run = load_run(directory)
+    run = load_parts(directory) if is_parted(read_report(directory)[0]["config"]) else load_run(directory)
     target = output or directory / PAGE_NAME
     console = stderr_console()
     for line in recover(target):
@@ -91,29 +97,49 @@ def report(
         console.print(f"wrote {target}", soft_wrap=True, markup=False)
 
 
-def _page(run: Run, given: Mapping[str, Any], progress: Any) -> str:
+def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
     """Compute what the page draws and render it."""
-    import numpy as np
-
-    from clustersplit_cli import pipeline
     from clustersplit_cli.cli.command_line import reproducing_command
     from clustersplit_cli.cli.earlier import earlier_run
     from clustersplit_cli.data.readers import load
+    from clustersplit_cli.data.runs import Run
     from clustersplit_cli.reports.html import render_html
     from clustersplit_cli.reports.json_report import load_report
-    from clustersplit_cli.stopwatch import Stopwatch
 
     content = load_report(run.report_text, source=str(run.report_path))
     earlier = earlier_run(run.directory, content, given)
     dataset = load(earlier.request, progress)
     _refuse_other_input(content, dataset)
-    _refuse_other_rows(run, dataset)
-    members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
-    with pipeline.prepared_setting(dataset, earlier.options, Stopwatch(), progress) as setting:
-        portrait = pipeline.portrait_of(setting, members)
+    portray = _portrait if isinstance(run, Run) else _parts_portrait
+    portrait = portray(run, dataset, earlier.options, content, progress)
     source = given["features"] or earlier.stated_features
     command = reproducing_command(content, source, run.directory)
     return render_html(content, portrait, title=source.name, command=command)
+
+
+def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any) -> Portrait:
+    import numpy as np
+
+    from clustersplit_cli import pipeline
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    _refuse_other_rows(run.directory, [run.train, run.val], dataset)
+    members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
+    with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
+        return pipeline.portrait_of(setting, members)
+
+
+def _parts_portrait(
+    run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
+) -> PartsPortrait:
+    from clustersplit_cli.partitioning import parted_setting, portrait_of_parts
+    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.verification.parts import stated_parting
+
+    _refuse_other_rows(run.directory, list(run.parts.values()), dataset)
+    parting = stated_parting(content["config"])
+    with parted_setting(dataset, options, parting, Stopwatch(), progress) as setting:
+        return portrait_of_parts(setting, run.labels[dataset.rows], content["objective"]["ssq_total"])
 
 
 def _refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:
@@ -129,12 +155,12 @@ def _refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:
         )
 
 
-def _refuse_other_rows(run: Run, dataset: Dataset) -> None:
+def _refuse_other_rows(directory: Path, parts: list[NDArray[np.int64]], dataset: Dataset) -> None:
     import numpy as np
 
-    both = np.sort(np.concatenate([run.train, run.val]))
-    if not (len(run.train) and len(run.val) and np.array_equal(both, dataset.rows)):
+    together = np.sort(np.concatenate(parts))
+    if not (all(map(len, parts)) and np.array_equal(together, dataset.rows)):
         raise InputError(
-            f"the index files of {run.directory} do not describe a split of the input",
-            hint=f"see what is wrong with clustersplit verify {run.directory}",
+            f"the index files of {directory} do not describe a split of the input",
+            hint=f"see what is wrong with clustersplit verify {directory}",
         )

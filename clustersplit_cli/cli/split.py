@@ -18,7 +18,7 @@ from clustersplit_cli.cli.replay import was_said, with_earlier_options
 from clustersplit_cli.cli.session import read_and_work, show_result
 from clustersplit_cli.engine_options import LOCAL
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import SplitOptions
+from clustersplit_cli.options import SplitOptions, parse_families
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
@@ -123,7 +123,7 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
     """Put the reading options in the readers' words."""
     from clustersplit_cli.data.dataset import ReadRequest
 
-    words, families = _families(given["stratify"])
+    words, families = parse_families(given["stratify"])
     return ReadRequest(
         path=features,
         columns=_globs(given["columns"] or []),
@@ -189,27 +189,6 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
     if "" in globs:
         raise UsageError("--columns has an empty name", hint="for example --columns 'f*' or --columns a,b")
     return globs
-
-
-def _families(texts: list[str] | None) -> tuple[tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
-    """Read --stratify: all columns, and those of each family unless there is but one.
-
-    All columns are None for the default, and () for the total size only.
-    """
-    if not texts:
-        return None, ()
-    families = [() if text == "none" else tuple(word.strip() for word in text.split(",")) for text in texts]
-    for text, words in zip(texts, families, strict=True):
-        if "" in words or len(set(words)) < len(words):
-            raise UsageError(
-                f"--stratify '{text}' has an empty or repeated column",
-                hint="for example --stratify label,domain",
-            )
-    repeated = [text for text, words in zip(texts, families, strict=True) if families.count(words) > 1]
-    if repeated:
-        raise UsageError(f"--stratify {repeated[0]} was given twice", hint="name every family of cells once")
-    words = tuple(dict.fromkeys(word for family in families for word in family))
-    return words, tuple(families) if len(families) > 1 else ()
 
 
 def _column_and_value(text: str) -> tuple[str, str]:

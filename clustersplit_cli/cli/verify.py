@@ -185,6 +185,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     from clustersplit_cli.cli.split import read_request, reading_config
     from clustersplit_cli.data.destination import REPORT_NAME
     from clustersplit_cli.data.readers import load
+    from clustersplit_cli.data.runs import is_parted
     from clustersplit_cli.reports.json_report import load_report
     from clustersplit_cli.reports.verification import FAILED, OK, Check
     from clustersplit_cli.verification import Claim, locate_inputs, verify_run
@@ -194,7 +195,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         report_text,
         stated_formats,
     )
-    from clustersplit_cli.verification.parts import PartedClaim, is_parted, verify_parts
+    from clustersplit_cli.verification.parts import PartedClaim, verify_parts
 
     text = report_text(directory)
     try:

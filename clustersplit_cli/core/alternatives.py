@@ -9,7 +9,6 @@ import numpy as np
 from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.explore import explore
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.starts import random_splits
 from clustersplit_cli.core.trail import Trail
 
 DIFFERENT = 0.05
@@ -27,6 +26,7 @@ def different_optima(
     *,
     count: int,
     max_iter: int,
+    draw: Callable[[Sequence[np.random.Generator]], Members],
     rng: np.random.Generator,
 ) -> list[Trail]:
     """Return up to `count` local optima of which no two have almost the same validation rows, best first.
@@ -36,6 +36,7 @@ def different_optima(
     known : trails at rest on the kernel itself.
     pools : trails to settle, the most promising pool first; Psi need not be comparable between pools.
     bring_to_rest : settles trails on the kernel itself, in float64.
+    draw : makes a random split that meets the constraints for every stream.
 
     Returns
     -------
@@ -48,8 +49,7 @@ def different_optima(
     for _ in range(ROUNDS):
         if len(optima) >= count:
             break
-        starts = random_splits(problem.constraints, rng.spawn(2 * count))
-        ends = explore(problem, starts, assigner, max_iter=max_iter, every_step=False)
+        ends = explore(problem, draw(rng.spawn(2 * count)), assigner, max_iter=max_iter, every_step=False)
         optima = different([*optima, *bring_to_rest(different(ends, 2 * count))], count)
     return optima
 

@@ -36,14 +36,17 @@ class Selection:
     def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Take the cheapest rows of every cell: the quota, or with bounds as many as have negative cost."""
         limits = self.constraints
-        by_cell = np.ascontiguousarray(costs.T[:, limits.order])
+        across = costs.T
+        by_cell = np.ascontiguousarray(across if limits.is_grouped else across[:, limits.order])
         if limits.n > SMALL_CELL * len(limits.target):
             chosen = self._cell_by_cell(by_cell)
         else:
             chosen = self._all_cells_at_once(by_cell)
-        result = np.empty(costs.shape, dtype=bool)
-        result[limits.order] = chosen.T
-        return result
+        result: NDArray[np.bool_] = chosen
+        if not limits.is_grouped:
+            result = np.empty(chosen.shape, dtype=bool)
+            result[:, limits.order] = chosen
+        return np.transpose(result)
 
     def _quotas(self, cell: int | slice, n_negative: NDArray[np.int64]) -> NDArray[np.int64]:
         limits = self.constraints

@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
 from clustersplit_cli.core.geometry import DenseGeometry, FactorGeometry, Geometry
-from clustersplit_cli.core.image import SAMPLE_ROWS, Image
+from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
+GUESS_ROWS = 2048
+"""Rows on which leading eigenvectors are guessed; a power step on the kernel itself sharpens them."""
 LEADING = 16
 """Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
 MOST_GROUPS = 32
+ROUNDINGS = 16
 
 
 @dataclass(frozen=True)
@@ -119,19 +122,19 @@ def _dense(
     alone would bound nothing.
     """
     if geometry.n <= ALL_ROWS:
-        matrix = np.asarray(geometry.matrix, dtype=np.float64)
+        matrix = geometry.matrix.rows(0, geometry.n).astype(np.float64)
         centred = _centre(limits, _centre(limits, matrix).T)
         values, vectors = np.linalg.eigh((centred + centred.T) / 2)
         pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
         return _spectrum(values, vectors, pull, 0.0, 0.0), float(z0 @ matrix @ z0)
     guess = _leading_directions(limits, image, LEADING)
     # One power step on the kernel itself sharpens what the image suggests.
-    sharp = np.asarray(geometry.apply(guess.astype(geometry.search_dtype)), dtype=np.float64)
+    sharp = geometry.matrix.multiply(guess.astype(geometry.search_dtype), geometry.workers).T
     basis, _ = np.linalg.qr(_centre(limits, sharp))
     means = _coarse_means(limits)
-    product = np.asarray(
-        geometry.apply(np.concatenate([basis, means, z0[:, None]], axis=1)), dtype=np.float64
-    )
+    together = np.concatenate([basis, means, z0[:, None]], axis=1)
+    # Sums over short tiles in the kernel's own precision are good enough, with a margin below.
+    product = geometry.matrix.multiply(together.astype(geometry.search_dtype), geometry.workers).T
     to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
     values, rotation = np.linalg.eigh(basis.T @ to_basis)
     vectors = basis @ rotation
@@ -139,7 +142,11 @@ def _dense(
     # From here on for the coarser projection that removes `means` alone.
     between = means.T @ to_means
     coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
-    squares = geometry.frobenius_squared() - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
+    # The margin for what products and sums in the kernel's own precision may be off by.
+    whole = (1.0 + ROUNDINGS * float(np.finfo(geometry.search_dtype).eps)) * geometry.matrix.sum_of_squares(
+        geometry.workers
+    )
+    squares = whole - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
     squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
     trace = geometry.trace - float(np.trace(between)) - float(values.sum())
     rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + error
@@ -211,7 +218,7 @@ def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.flo
 
 def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArray[np.float64]:
     """Leading eigenvectors of P K P as the image sees them, shape (n, at most count)."""
-    rows = sample_rows(limits, min(limits.n, SAMPLE_ROWS), np.random.default_rng(0))
+    rows = sample_rows(limits, min(limits.n, GUESS_ROWS), np.random.default_rng(0))
     factors = image.factors(rows)
     part = restricted_to(limits, rows)
     means = cell_means(part, factors)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,11 @@ class Constraints:
         """Number of rows; cells may be known by their sizes alone."""
         return int(self.cells.sizes.sum())
 
+    @cached_property
+    def is_grouped(self) -> bool:
+        """Whether the rows come cell by cell as they are."""
+        return bool((self.order[1:] > self.order[:-1]).all())
+
     @property
     def is_exact(self) -> bool:
         """Whether every cell's count is fixed."""
@@ -121,6 +127,11 @@ class Constraints:
     def counts(self, members: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Validation rows per cell."""
         return np.bincount(self.cells.codes[members], minlength=len(self.target))
+
+    def within(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether each cell's validation rows are within its bounds."""
+        counts = self.counts(members)
+        return (self.lower <= counts) & (counts <= self.upper)
 
 
 def make_constraints(

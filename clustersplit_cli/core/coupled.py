@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import CBCProgramAssigner
 from clustersplit_cli.core.constraints import Cells, bounded
 from clustersplit_cli.core.explore import explore
@@ -22,7 +24,7 @@ from clustersplit_cli.core.geometry import image_geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.program import Assignment, Limits, Program, solve
+from clustersplit_cli.core.program import Assignment, Limits, Program
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.search import Account, Effort, Solution, measure_runs
 from clustersplit_cli.core.settle import settle
@@ -161,6 +163,7 @@ def coupled_search(
     nonnegative: bool,
     rng: np.random.Generator,
     canonical: Callable[[Members], Members] = lambda members: members,
+    count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
     """Find the split with the smallest Psi that the effort affords.
@@ -169,6 +172,7 @@ def coupled_search(
     ----------
     image : a low-rank image of the coupling's kernel, over its atoms.
     canonical : chooses among splits of the rows that differ only by identical rows.
+    count : number of different splits to return besides the best one found, itself among them.
     """
     problem, starter = coupling.problem, coupling.starter()
     start_rng, noise_rng = rng.spawn(2)
@@ -204,8 +208,29 @@ def coupled_search(
     }
     last[best.start] = best
     runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
-    members = canonical(coupling.to_rows(best.members))
-    return Solution(members, steps, runs, best.start, best.converged, account=coupling.account)
+    optima: list[Trail] = []
+    if count > 1:
+        progress("others", 0, 0)
+        optima = different_optima(
+            problem,
+            [best],
+            [settled, different(found, 2 * count)],
+            coupling.assigner(at_last=False),
+            lambda trails: bring_to_rest(trails, exactly=True),
+            count=count,
+            max_iter=max_iter,
+            draw=lambda streams: starter.choose(coupling.keys(streams)),
+            rng=rng.spawn(1)[0],
+        )
+    return Solution(
+        canonical(coupling.to_rows(best.members)),
+        steps,
+        runs,
+        best.start,
+        best.converged,
+        tuple(canonical(coupling.to_rows(trail.members)) for trail in optima),
+        account=coupling.account,
+    )
 
 
 def _starts(
@@ -266,6 +291,7 @@ def _perturb(
                 psi=float(end.psi[run]),
                 witness=end.witness[:, run],
                 converged=bool(end.converged[run]),
+                trace=(*parent.trace, float(end.psi[run])),
             )
             trails.append(better.through("perturb", [np.packbits(better.members)]))
         gain = parent.psi - float(end.psi.min())

@@ -22,7 +22,10 @@ def lowest_rows_first(members: Members, raw: Floats, codes: NDArray[np.int64], w
     makes the choice among them independent of such accidents.
     """
     identity = sparse_row_identities(raw) if hasattr(raw, "indptr") else row_identities(raw, workers)
-    groups = np.unique(np.stack([codes, identity]), axis=1, return_inverse=True)[1].reshape(-1)
+    shared = np.bincount(identity)
+    if shared.max(initial=0) <= 1:
+        return members
+    groups = np.unique(codes * len(shared) + identity, return_inverse=True)[1].reshape(-1)
     sizes = np.bincount(groups)
     if len(sizes) == len(groups):
         return members
@@ -84,6 +87,9 @@ def _confirmed(
     differ: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
 ) -> NDArray[np.int64]:
     """Number rows by their hashes; `differ` compares rows of equal hash in full, `height` at a time."""
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():
+        return np.arange(len(keys))
     _, first, identity = np.unique(keys, return_index=True, return_inverse=True)
     identity = identity.reshape(-1).astype(np.int64)
     twins = np.flatnonzero(first[identity] != np.arange(len(keys)))
@@ -91,5 +97,5 @@ def _confirmed(
         rows = twins[slice(*tile)]
         collided = differ(rows, first[identity[rows]])
         # Rows whose hash collides without being equal are told apart; they are too rare to match up.
-        identity[rows[collided]] = len(first) + rows[collided]
+        identity[rows[collided]] = len(first) + tile[0] + np.flatnonzero(collided)
     return identity

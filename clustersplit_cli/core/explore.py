@@ -48,7 +48,9 @@ def explore(
     for run in range(starts.shape[1]):
         start = ("start", np.packbits(starts[:, run]))
         witness, converged = end.witness[:, run], bool(end.converged[run])
-        trail = Trail(run, end.members[:, run], float(end.psi[run]), witness, (start,), converged)
+        trail = Trail(
+            run, end.members[:, run], float(end.psi[run]), witness, (start,), converged, end.trace[run]
+        )
         visited = end.visited[run] if every_step else end.visited[run][-1:]
         trails.append(trail.through("lloyd" if every_step else "explore", visited))
     return trails
@@ -102,6 +104,7 @@ def perturb(
                     psi=float(end.psi[run]),
                     witness=end.witness[:, run],
                     converged=bool(end.converged[run]),
+                    trace=(*parent.trace, float(end.psi[run])),
                 )
                 trails.append(found.through("perturb", [np.packbits(found.members)]))
         gain = best - float(end.psi.min())

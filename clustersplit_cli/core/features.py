@@ -33,7 +33,19 @@ class Affine:
         """Map the block in place."""
         if self.shift is not None:
             block -= self.shift.astype(block.dtype)
-        block *= np.asarray(self.scale, dtype=block.dtype)
+        return self._scaled(block)
+
+    def copied(self, rows: Floats, dtype: DTypeLike) -> Floats:
+        """Map the rows into a new array of the given precision, in as few passes as can be."""
+        if self.shift is None:
+            return self(np.array(rows, dtype=dtype, order="C"))
+        block: Floats = np.empty(rows.shape, dtype)
+        np.subtract(rows, self.shift.astype(dtype), out=block, dtype=dtype)
+        return self._scaled(block)
+
+    def _scaled(self, block: Floats) -> Floats:
+        if np.any(self.scale != 1.0):
+            block *= np.asarray(self.scale, dtype=block.dtype)
         return block
 
     @property
@@ -81,8 +93,12 @@ class Features:
         return self._through(self.raw[rows], dtype)
 
     def _through(self, rows: Floats, dtype: DTypeLike | None) -> Floats:
-        block: Floats = np.array(rows, dtype=dtype or self.dtype, order="C", copy=True)
-        for step in self.steps:
+        kind, steps = dtype or self.dtype, self.steps
+        if steps and isinstance(steps[0], Affine):
+            block, steps = steps[0].copied(rows, kind), steps[1:]
+        else:
+            block = np.array(rows, dtype=kind, order="C", copy=True)
+        for step in steps:
             block = step(block)
         return block
 

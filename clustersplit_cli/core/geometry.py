@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 
 KERNEL_TILE = 512
-COLUMN_TILE = 4096
-CONVERTED_ROWS = 64
 TRACE_ROWS = 16384
 FACTOR_ROWS = 2048
-CONVERTED_FACTOR_ROWS = 128
+CONVERTED_BYTES = 2 << 20
+"""Size of a tile that has to be converted: the copy must stay in cache."""
 
 
 class Geometry(Protocol):
@@ -80,7 +80,7 @@ class Geometry(Protocol):
 class DenseGeometry:
     """The whole kernel matrix in memory."""
 
-    matrix: Floats
+    matrix: SymmetricMatrix
     diagonal: NDArray[np.float64]
     workers: Workers
     name: str = "dense"
@@ -94,7 +94,7 @@ class DenseGeometry:
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(self.matrix)
+        return self.matrix.n
 
     @property
     def search_dtype(self) -> np.dtype[Any]:
@@ -106,45 +106,18 @@ class DenseGeometry:
         return self.measure(vectors)[0]
 
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
-        """Multiply tile by tile; partial sums over column tiles are added in float64."""
-        # Converting a float32 tile for a float64 product is cheap only while the copy stays in cache.
-        converts = vectors.dtype != self.matrix.dtype
-        height = CONVERTED_ROWS if converts else KERNEL_TILE
-        result = np.empty(vectors.shape, dtype=vectors.dtype)
-        columns = tiles(self.n, COLUMN_TILE)
-
-        def one(tile: tuple[int, int]) -> NDArray[np.float64]:
-            start, stop = tile
-            total = np.zeros((stop - start, vectors.shape[1]))
-            for first, last in columns:
-                total += (
-                    self.matrix[start:stop, first:last].astype(vectors.dtype, copy=False)
-                    @ vectors[first:last]
-                )
-            result[start:stop] = total
-            return np.asarray(np.einsum("ij,ij->j", total, vectors[start:stop]), dtype=np.float64)
-
-        energy = np.zeros(vectors.shape[1])
-        for part in self.workers.map(one, tiles(self.n, height)):
-            energy += part
-        return result, energy
+        """Multiply tile by tile; sums over tiles are added in float64."""
+        product = self.matrix.multiply(vectors, self.workers)
+        energy = np.einsum("ij,ji->i", product, vectors, dtype=np.float64)
+        return product.astype(vectors.dtype, copy=False).T, np.asarray(energy)
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Gather K[left][:, right]."""
-        return self.matrix[left[:, None], right[None, :]].astype(np.float64)
+        return self.matrix.gather(left, right).astype(np.float64)
 
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """Multiply and sum."""
         return self.measure(vectors)[1]
-
-    def frobenius_squared(self) -> float:
-        """Sum of all squared entries of K."""
-
-        def one(tile: tuple[int, int]) -> float:
-            block = self.matrix[slice(*tile)].astype(np.float64)
-            return float(np.vdot(block, block))
-
-        return sum(self.workers.map(one, tiles(self.n, CONVERTED_ROWS)))
 
     def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw among all rows."""
@@ -152,17 +125,16 @@ class DenseGeometry:
 
     def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
         """Gather the entries."""
-        return self.matrix[rows[:, None], landmarks[None, :]]
+        return self.matrix.gather(rows, landmarks, self.workers)
 
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
         """Multiply the landmarks' columns, tile by tile."""
         result: Floats = np.empty((self.n, coefficients.shape[1]), dtype=self.search_dtype)
 
         def one(tile: tuple[int, int]) -> None:
-            start, stop = tile
-            np.matmul(self.matrix[start:stop, landmarks], coefficients, out=result[start:stop])
+            np.matmul(self.matrix.gather(np.arange(*tile), landmarks), coefficients, out=result[slice(*tile)])
 
-        self.workers.run(one, tiles(self.n, KERNEL_TILE))
+        self.workers.run(one, tiles(self.n, self.matrix.height))
         return result
 
 
@@ -172,9 +144,9 @@ def dense_geometry(
     """Compute the kernel matrix, each pair of rows once."""
     n = features.shape[0]
     dtype = np.float32 if features.raw.dtype.itemsize <= 4 else np.float64
-    matrix: Floats = np.empty((n, n), dtype=dtype)
+    matrix = SymmetricMatrix.empty(n, dtype, KERNEL_TILE)
     pieces = tiles(n, KERNEL_TILE)
-    jobs = [(row, column) for i, row in enumerate(pieces) for column in pieces[i:]]
+    jobs = [(index, column) for index in range(len(pieces)) for column in pieces[index:]]
 
     # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
     rows = features.block(0, n) if features.shape[1] <= n else None
@@ -182,20 +154,20 @@ def dense_geometry(
     def block(start: int, stop: int) -> Floats:
         return features.block(start, stop) if rows is None else rows[start:stop]
 
-    def one(job: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        (top, bottom), (left, right) = job
+    diagonal = kernel_diagonal(features, kernel, workers)
+
+    def one(job: tuple[int, tuple[int, int]]) -> None:
+        index, (left, right) = job
+        top, bottom = pieces[index]
         values = kernel.tile(block(top, bottom), block(left, right))
         if left == top:
             values = (values + values.T) / 2  # a product with itself need not be symmetric to the last bit
-        matrix[top:bottom, left:right] = values
-        if left > top:
-            matrix[left:right, top:bottom] = values.T
+            # Nor need its diagonal equal the rows' own squares; one value serves both.
+            np.fill_diagonal(values, diagonal[top:bottom])
+        matrix.strips[index][:, left - top : right - top] = values
 
     workers.run(one, jobs, lambda done: progress("kernel", done, len(jobs)))
-    diagonal = kernel_diagonal(features, kernel, workers)
-    # The diagonal of a product need not equal the rows' own squares to the last bit; one value serves both.
-    np.fill_diagonal(matrix, diagonal)
-    return DenseGeometry(matrix, matrix.diagonal().astype(np.float64), workers)
+    return DenseGeometry(matrix, diagonal.astype(dtype).astype(np.float64), workers)
 
 
 def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDArray[np.float64]:
@@ -238,14 +210,15 @@ class FactorGeometry:
         summed, inner, energy = self._gather(vectors)
         dtype = vectors.dtype
         weights = (summed if self.mixing is None else self.mixing @ inner).astype(dtype)
-        result = np.empty(vectors.shape, dtype=dtype)
+        across = np.ascontiguousarray(weights.T)
+        result = np.empty(vectors.shape[::-1], dtype=dtype)
 
         def spread(tile: tuple[int, int]) -> None:
             start, stop = tile
-            np.matmul(self.rows(start, stop, dtype), weights, out=result[start:stop])
+            np.matmul(across, self.rows(start, stop, dtype).T, out=result[:, start:stop])
 
         self.workers.run(spread, tiles(self.n, self._height(dtype)))
-        return result, energy
+        return result.T, energy
 
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """One pass over F: v'Kv = |M'F'v|²."""
@@ -268,8 +241,10 @@ class FactorGeometry:
         return summed, inner, np.asarray(np.einsum("ij,ij->j", inner, inner))
 
     def _height(self, dtype: Any) -> int:
-        """Rows per tile; a tile that has to be converted must stay in cache."""
-        return FACTOR_ROWS if dtype == self.search_dtype else CONVERTED_FACTOR_ROWS
+        """Rows per tile."""
+        if dtype == self.search_dtype:
+            return FACTOR_ROWS
+        return max(1, CONVERTED_BYTES // (int(np.dtype(dtype).itemsize) * self.width))
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""

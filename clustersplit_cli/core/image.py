@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry, inverse_root
+from clustersplit_cli.core.workers import Workers, tiles
 
 IMAGE_RANK = 512
 SAMPLE_ROWS = 8_192
+TILE = 512
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,18 @@ class Image:
     landmarks: NDArray[np.int64]
     root: Floats
 
-    def factors(self, rows: NDArray[np.int64]) -> Floats:
+    def factors(self, rows: NDArray[np.int64], workers: Workers | None = None) -> Floats:
         """Factors of some rows, shape (len(rows), p)."""
-        found: Floats = self.geometry.cross(rows, self.landmarks) @ self.root
+        near = self.geometry.cross(rows, self.landmarks)
+        found: Floats = np.empty((len(rows), self.root.shape[1]), near.dtype)
+
+        def some(tile: tuple[int, int]) -> None:
+            np.matmul(near[slice(*tile)], self.root, out=found[slice(*tile)])
+
+        if workers is None:
+            some((0, len(rows)))
+        else:
+            workers.run(some, tiles(len(rows), TILE))
         return found
 
     def spread(self, coefficients: Floats) -> Floats:

@@ -40,19 +40,21 @@ def explain(
         for family, part in enumerate(families)
         for cell in range(len(part.sizes))
     ]
+    cells.append(_Cell(len(families), "all rows", len(families[0].codes)))  # neither side may be empty
     totals = _differing_totals(demand, families)
     message = totals or _in_words(conflict, demand, cells, with_units)
     cures = [_uniform_cure(demand, cells, holdout), _exceptions(conflict, demand, cells, holdout)]
     if totals and rounding == "nearest":
         cures.insert(0, "use --rounding balanced")
-    return InfeasibleError(message, hint=", or ".join(cure for cure in cures if cure))
+    hint = ", or ".join(cure for cure in cures if cure)
+    return InfeasibleError(message, hint=hint or "force fewer rows, or keep fewer rows together")
 
 
 def _differing_totals(demand: Demand, families: Sequence[Cells]) -> str | None:
     """Say so if one family asks for more rows than another allows."""
-    ends = np.cumsum([len(cells.sizes) for cells in families])[:-1]
-    least = [int(part.sum()) for part in np.split(demand.lower, ends)]
-    most = [int(part.sum()) for part in np.split(demand.upper, ends)]
+    ends = np.cumsum([len(cells.sizes) for cells in families])
+    least = [int(part.sum()) for part in np.split(demand.lower, ends)[:-1]]
+    most = [int(part.sum()) for part in np.split(demand.upper, ends)[:-1]]
     first, second = int(np.argmax(least)), int(np.argmin(most))
     if least[first] <= most[second]:
         return None
@@ -93,7 +95,8 @@ def _span(low: int, high: int) -> str:
 
 def _uniform_cure(demand: Demand, cells: Sequence[_Cell], holdout: Fraction) -> str | None:
     """The smallest tolerance for all cells."""
-    found = find_tolerance(demand, [cell.size for cell in cells], holdout, np.ones(len(cells), dtype=bool))
+    has_quota = np.arange(len(cells)) < len(cells) - 1
+    found = find_tolerance(demand, [cell.size for cell in cells], holdout, has_quota)
     if found is None:
         return None
     how = "the smallest that can be met" if found.proven else "the smallest found"
@@ -103,7 +106,7 @@ def _uniform_cure(demand: Demand, cells: Sequence[_Cell], holdout: Fraction) -> 
 def _exceptions(conflict: Conflict, demand: Demand, cells: Sequence[_Cell], holdout: Fraction) -> str | None:
     """The fewest rows by which some cells would have to give way."""
     broken = np.flatnonzero((conflict.counts < demand.lower) | (conflict.counts > demand.upper)).tolist()
-    if not 0 < len(broken) <= NAMED:
+    if not 0 < len(broken) <= NAMED or broken[-1] == len(cells) - 1:
         return None
     options = []
     for cell in broken:

@@ -28,6 +28,7 @@ class Descent:
     iterations : (r,) steps taken.
     converged : (r,) whether the last step changed nothing, rather than the steps running out.
     visited : for every start, the splits it went through after the initial one, packed by `np.packbits`.
+    trace : for every start, the objective of the initial split and after every step.
     """
 
     members: Members
@@ -36,16 +37,20 @@ class Descent:
     iterations: NDArray[np.int64]
     converged: NDArray[np.bool_]
     visited: tuple[tuple[NDArray[np.uint8], ...], ...]
+    trace: tuple[tuple[float, ...], ...]
 
 
 class _Batch:
     """The state of a batch under way; a step is taken only by the splits whose Psi it lowers."""
 
     def __init__(self, problem: Problem, starts: Members, state: Discrepancy) -> None:
+        # One split a row: picking some of the splits then copies whole rows.
         self.problem, self.dtype = problem, state.witness.dtype
-        self.members = starts.copy()
-        self.psi, self.witness, self.difference = state.psi.copy(), state.witness, state.difference
+        self.members = starts.T.copy()
+        self.psi = state.psi.copy()
+        self.witness, self.difference = state.witness.T.copy(), state.difference.T.copy()
         self.visited: list[list[NDArray[np.uint8]]] = [[] for _ in range(starts.shape[1])]
+        self.trace = [[psi] for psi in self.psi.tolist()]
         # Smaller gains, relative to the scatter explained so far, are rounding.
         self.noise = 1e-7 if self.dtype == np.float32 else 1e-13
 
@@ -55,29 +60,32 @@ class _Batch:
         Refusing a change that does not lower Psi (a tie, or rounding) keeps the trace monotone and the
         descent finite.
         """
-        n_val = proposal.sum(axis=0)
-        sound = (n_val > 0) & (n_val < self.problem.n) & (proposal != self.members[:, runs]).any(axis=0)
+        proposed = proposal.T
+        n_val = proposed.sum(axis=1)
+        sound = (n_val > 0) & (n_val < self.problem.n) & (proposed != self.members[runs]).any(axis=1)
         moved = np.zeros(len(runs), dtype=bool)
         if not sound.any():
             return moved
-        state: Discrepancy = discrepancy(self.problem, proposal[:, sound], self.dtype)
+        state: Discrepancy = discrepancy(self.problem, proposed[sound].T, self.dtype)
         before = self.psi[runs[sound]]
         lower = before - state.psi > self.noise * np.maximum(self.problem.ssq_total - before, 0.0)
         moved[np.flatnonzero(sound)[lower]] = True
         to = runs[moved]
-        self.members[:, to] = proposal[:, moved]
+        self.members[to] = proposed[moved]
         self.psi[to] = state.psi[lower]
-        self.witness[:, to] = state.witness[:, lower]
-        self.difference[:, to] = state.difference[:, lower]
+        self.witness[to] = state.witness.T[lower]
+        self.difference[to] = state.difference.T[lower]
         for run in to:
-            self.visited[run].append(np.packbits(self.members[:, run]))
+            self.visited[run].append(np.packbits(self.members[run]))
+            self.trace[run].append(float(self.psi[run]))
         return moved
 
     def result(self, converged: NDArray[np.bool_]) -> Descent:
         """Close the batch."""
         steps = np.array([len(splits) for splits in self.visited], dtype=np.int64)
         visited = tuple(tuple(splits) for splits in self.visited)
-        return Descent(self.members, self.psi, self.witness, steps, converged, visited)
+        trace = tuple(map(tuple, self.trace))
+        return Descent(self.members.T, self.psi, self.witness.T, steps, converged, visited, trace)
 
 
 def descend(
@@ -101,7 +109,7 @@ def descend(
     batch = _Batch(problem, starts, discrepancy(problem, starts, dtype))
     active = np.arange(starts.shape[1])
     for _ in range(max_iter):
-        difference, present = batch.difference[:, active], batch.members[:, active]
+        difference, present = batch.difference[active].T, batch.members[active].T
         if turning:
             proposal = cheaper_orientation(difference, assigner, present)[0]
         else:
@@ -128,15 +136,15 @@ def leap(problem: Problem, rested: Descent, assigner: Assigner, *, max_iter: int
     rested : where a descent ended.
     """
     starts = rested.members
-    batch = _Batch(problem, starts, recalled(problem, starts, rested.witness.copy(), rested.psi))
+    batch = _Batch(problem, starts, recalled(problem, starts, rested.witness, rested.psi))
     release = np.ones(starts.shape[1])
     active = np.arange(starts.shape[1])
     own = problem.geometry.diagonal[:, None]
     for _ in range(max_iter):
-        present = batch.members[:, active]
+        present = batch.members[active].T
         n_val = problem.count(present)
         weights = np.where(present, 1.0 / n_val, -1.0 / (problem.n_rows - n_val))
-        released = batch.difference[:, active] + 2.0 * release[active] * own * weights
+        released = batch.difference[active].T + 2.0 * release[active] * own * weights
         proposal = assigner.choose(released, present)
         far = (proposal != present).sum(axis=0) > SHORTEST_LEAP * problem.n
         active, proposal = active[far], proposal[:, far]

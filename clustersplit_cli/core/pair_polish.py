@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.constraints import Cells, bounded
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
-from clustersplit_cli.core.partition import Labels, State, measure
+from clustersplit_cli.core.partition import Labels, State, measure, remeasure
 from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.core.polish import polish
 from clustersplit_cli.core.problem import Problem
@@ -20,11 +20,16 @@ from clustersplit_cli.core.problem import Problem
 
 @dataclass(frozen=True)
 class PolishedPartition:
-    """A partition after exchanges, their number, and its Psi."""
+    """A partition after exchanges, their number, and what it measures."""
 
     labels: Labels
     changes: int
-    psi: float
+    state: State
+
+    @property
+    def psi(self) -> float:
+        """Its objective."""
+        return float(self.state.psi[0])
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,13 @@ class _SomeRows:
 
 
 def polish_pairs(
-    geometry: Geometry, labels: Labels, quotas: PartQuotas, dtype: DTypeLike, *, nonnegative: bool
+    geometry: Geometry,
+    labels: Labels,
+    quotas: PartQuotas,
+    dtype: DTypeLike,
+    *,
+    nonnegative: bool,
+    state: State | None = None,
 ) -> PolishedPartition:
     """Swap rows of a cell between two parts, pair after pair, while that lowers Psi.
 
@@ -58,10 +69,12 @@ def polish_pairs(
     ----------
     labels : (n,)
     dtype : precision of the passes over the kernel.
+    state : what the labels measure, if it is known.
     """
     k = quotas.k
     current = labels.copy()
-    state = measure(geometry, current[:, None], k, dtype)
+    if state is None:
+        state = measure(geometry, current[:, None], k, dtype)
     sums: Floats = state.sums[:, 0].astype(np.float64)
     # A row that is forced into a part is in a cell of its own kind, and that kind has it all on one side.
     kinds = np.unique(quotas.cells.codes * (k + 1) + quotas.pinned + 1, return_inverse=True)[1].reshape(-1)
@@ -90,5 +103,6 @@ def polish_pairs(
         sums[:, first] += shift
         sums[:, second] -= shift
         current[into], current[out] = first, second
-    after: State = measure(geometry, current[:, None], k, dtype) if changes else state
-    return PolishedPartition(current, changes, float(after.psi[0]))
+    if changes:
+        state = remeasure(geometry, current[:, None], k, dtype, (labels[:, None], state))
+    return PolishedPartition(current, changes, state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 from itertools import permutations
 from typing import Any
 
@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.cbc import solve_transport
-from clustersplit_cli.core.geometry import Geometry
+from clustersplit_cli.core.geometry import DenseGeometry, Geometry
 from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.core.transport import transport
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.workers import Workers, tiles
 
 MOST_PERMUTED = 3
 """Up to this many parts of unequal shares every way to hand out the centroids is tried."""
+FEW = 32
+"""A part of the rows, as a divisor, up to which multiplying only those that moved pays."""
+MOVED_TILE = 64
 Labels = NDArray[np.int64]
 """The part of every row: shape (n,) for one partition, (n, r) for a batch."""
 
@@ -41,14 +44,14 @@ class State:
 
     def costs(self) -> NDArray[np.float64]:
         """Squared distance of every row to every centroid, but for K_ii; shape (r, n, k)."""
-        sizes = self.sizes.astype(np.float64)[:, None, :]
+        sizes = np.maximum(self.sizes, 1).astype(np.float64)[:, None, :]
         return np.asarray(-2.0 * self.sums.transpose(1, 0, 2) / sizes + self.inside[:, None, :] / sizes**2)
 
 
 def one_hot(labels: Labels, k: int, dtype: DTypeLike) -> NDArray[Any]:
     """Indicators of the parts of a batch (n, r), shape (n, r k)."""
     marks = labels[:, :, None] == np.arange(k)
-    return np.asarray(marks.reshape(len(labels), -1).astype(dtype))
+    return np.asarray(marks.reshape(len(labels), labels.shape[1] * k).astype(dtype))
 
 
 def measure(geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike) -> State:
@@ -58,8 +61,58 @@ def measure(geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike) -> Sta
     product, inside = geometry.measure(marks)
     within = inside.reshape(r, k)
     sizes = np.stack([np.bincount(labels[:, run], minlength=k) for run in range(r)])
-    psi = geometry.trace - (within / sizes).sum(axis=1)
-    return State(product.reshape(n, r, k), within, sizes, psi)
+    return State(product.reshape(n, r, k), within, sizes, _psi(geometry, within, sizes))
+
+
+def _psi(geometry: Geometry, inside: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Scatter within the parts; infinite where a part is empty, which wide tolerances would allow."""
+    psi = geometry.trace - (inside / np.maximum(sizes, 1)).sum(axis=1)
+    return np.where((sizes > 0).all(axis=1), psi, np.inf)
+
+
+@singledispatch
+def remeasure(
+    geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike, earlier: tuple[Labels, State]
+) -> State:
+    """Measure one partition (n, 1) of which an earlier one, and what it measured, is known."""
+    return measure(geometry, labels, k, dtype)
+
+
+@remeasure.register
+def _dense(
+    geometry: DenseGeometry, labels: Labels, k: int, dtype: DTypeLike, earlier: tuple[Labels, State]
+) -> State:
+    """Multiply only the rows that moved, if they are few: the entries of a dense kernel are at hand."""
+    before, state = earlier
+    moved = np.flatnonzero(labels[:, 0] != before[:, 0])
+    if len(moved) > geometry.n // FEW:
+        return measure(geometry, labels, k, dtype)
+    everywhere = np.arange(geometry.n)
+    change = one_hot(labels[moved], k, dtype) - one_hot(before[moved], k, dtype)
+
+    def one(tile: tuple[int, int]) -> NDArray[Any]:
+        rows = slice(*tile)
+        mine = geometry.matrix.gather(moved[rows], everywhere).astype(dtype, copy=False)
+        return np.asarray(mine.T @ change[rows])
+
+    sums = state.sums.astype(np.float64)
+    for part in geometry.workers.map(one, tiles(len(moved), MOVED_TILE)):
+        sums[:, 0] += part
+    own = np.take_along_axis(sums[:, 0], labels, axis=1)[:, 0]
+    inside = np.bincount(labels[:, 0], weights=own, minlength=k).astype(np.float64)[None]
+    sizes = np.bincount(labels[:, 0], minlength=k)[None]
+    return State(sums, inside, sizes, _psi(geometry, inside, sizes))
+
+
+def rest_squared(state: State) -> NDArray[np.float64]:
+    """MMD² between every part and all other rows, for a batch; shape (r, k)."""
+    sizes = state.sizes.astype(np.float64)
+    others = sizes.sum(axis=1, keepdims=True) - sizes
+    with_all = state.sums.sum(axis=0, dtype=np.float64)
+    within_others = with_all.sum(axis=1, keepdims=True) - 2.0 * with_all + state.inside
+    between = (with_all - state.inside) / (sizes * others)
+    squared = state.inside / sizes**2 + within_others / others**2 - 2.0 * between
+    return np.asarray(np.maximum(squared, 0.0))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +12,9 @@ from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry, image_geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.pair_polish import polish_pairs
-from clustersplit_cli.core.partition import Labels, PartAssigner, measure
+from clustersplit_cli.core.partition import Labels, PartAssigner, State, measure, remeasure
 from clustersplit_cli.core.search import Effort, Run, Step
+from clustersplit_cli.core.trail import joined, shortened
 from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048
@@ -27,7 +28,10 @@ STIRRED = 0.15
 
 @dataclass(frozen=True)
 class Walk:
-    """One run: the partition it has reached, its Psi, and what it passed, as (phase, Psi)."""
+    """One run: the partition it has reached, its Psi, and what it passed, as (phase, Psi).
+
+    `trace` is Psi at the start and after every step, where the last one was taken.
+    """
 
     start: int
     labels: Labels
@@ -35,6 +39,7 @@ class Walk:
     passed: tuple[tuple[str, float], ...]
     steps: int
     converged: bool
+    trace: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,18 +112,23 @@ def descend_partitions(
     progress: Progress = silent,
     *,
     roughly: bool = False,
+    state: State | None = None,
 ) -> list[Walk]:
     """Alternate centroids and assignment from every partition, all as one batch, until Psi stops falling.
 
     Parameters
     ----------
     roughly : stop where steps bring next to nothing, and let every centroid serve its own part.
+    state : what the walks' partitions measure, if it is known.
     """
     k = assigner.quotas.k
     result = list(walks)
-    state = measure(geometry, np.stack([walk.labels for walk in result], axis=1), k, dtype)
+    present = np.stack([walk.labels for walk in result], axis=1)
+    if state is None:
+        state = measure(geometry, present, k, dtype)
     for run, walk in enumerate(result):
-        result[run] = replace(walk, psi=float(state.psi[run]))
+        psi = float(state.psi[run])
+        result[run] = replace(walk, psi=psi, trace=joined(walk.trace, (psi,)))
     noise = WORTHWHILE if roughly else 1e-7 if np.dtype(dtype) == np.float32 else 1e-13
     assign = assigner.assign_in_order if roughly else assigner.assign
     spread = max(_scatter(geometry), np.finfo(np.float64).tiny)
@@ -128,7 +138,10 @@ def descend_partitions(
         progress("starts", len(result) - len(active), len(result))
         found = assign(state.costs(), prices)
         proposals = found.labels
-        state = measure(geometry, proposals.T, k, dtype)
+        if len(active) == 1:
+            state = remeasure(geometry, proposals.T, k, dtype, (present, state))
+        else:
+            state = measure(geometry, proposals.T, k, dtype)
         moved = [
             column
             for column, run in enumerate(active)
@@ -143,11 +156,12 @@ def descend_partitions(
                 psi=float(state.psi[column]),
                 passed=(*walk.passed, (phase, float(state.psi[column]))),
                 steps=walk.steps + 1,
+                trace=(*walk.trace, float(state.psi[column])),
             )
         active = [active[column] for column in moved]
         if not active:
             break
-        prices = found.prices[moved]
+        prices, present = found.prices[moved], proposals[moved].T
         state = replace(
             state,
             sums=state.sums[:, moved],
@@ -168,7 +182,7 @@ def _begun(geometry: Geometry, walk: Walk, starts: Labels, k: int) -> Walk:
     both = np.stack([starts[:, walk.start], walk.labels], axis=1)
     first, here = (float(psi) for psi in measure(geometry, both, k, np.float64).psi)
     passed = (("start", first),) if here >= first else (("start", first), ("explore", here))
-    return replace(walk, psi=here, passed=passed)
+    return replace(walk, psi=here, passed=passed, trace=joined(walk.trace, (here,)))
 
 
 def _settle(
@@ -177,16 +191,27 @@ def _settle(
     """Descend and exchange rows between pairs of parts in turn; ends with a descent that changes nothing."""
     rested: Walk | None = None
     dtype = np.dtype(np.float64) if exactly else geometry.search_dtype
+    k = assigner.quotas.k
+    labels = walk.labels
+    state = measure(geometry, labels[:, None], k, dtype)
     for _ in range(FINAL_ROUNDS if exactly else ROUGH_ROUNDS):
-        (walk,) = descend_partitions(geometry, [walk], assigner, max_iter, dtype, "lloyd")
+        (walk,) = descend_partitions(geometry, [walk], assigner, max_iter, dtype, "lloyd", state=state)
         if rested is not None and walk.psi >= rested.psi:
             return rested
         rested = walk
-        polished = polish_pairs(geometry, walk.labels, assigner.quotas, dtype, nonnegative=nonnegative)
+        state = remeasure(geometry, walk.labels[:, None], k, dtype, (labels[:, None], state))
+        polished = polish_pairs(
+            *(geometry, walk.labels, assigner.quotas, dtype), nonnegative=nonnegative, state=state
+        )
+        labels, state = polished.labels, polished.state
         if polished.changes == 0 or polished.psi >= walk.psi:
             break
         walk = replace(
-            walk, labels=polished.labels, psi=polished.psi, passed=(*walk.passed, ("polish", polished.psi))
+            walk,
+            labels=polished.labels,
+            psi=polished.psi,
+            passed=(*walk.passed, ("polish", polished.psi)),
+            trace=(*walk.trace, polished.psi),
         )
     return rested or walk
 
@@ -197,11 +222,10 @@ def _starts(
     """Name and make the starts: around seeds far apart, along leading directions, and at random."""
     n_random = max(1, restarts // 5)
     n_spectral = max(0, (restarts - n_random) // 3)
-    names, columns = [], []
+    names, columns = [], list(_along_directions(assigner, factors, n_spectral))
     for run, stream in enumerate(rng.spawn(restarts)):
         if run < n_spectral:
             names.append(f"spectral-{run}")
-            columns.append(_along_directions(assigner, factors, run))
         elif run < restarts - n_random:
             names.append(f"seeds-{run - n_spectral}")
             columns.append(_around_seeds(assigner, factors, stream))
@@ -211,23 +235,25 @@ def _starts(
     return names, np.stack(columns, axis=1)
 
 
-def _along_directions(assigner: PartAssigner, factors: Floats, number: int) -> Labels:
-    """Cut every cell along a leading direction of what varies within cells, into parts side by side."""
+def _along_directions(assigner: PartAssigner, factors: Floats, count: int) -> Iterator[Labels]:
+    """Cut every cell along leading directions of what varies within cells, into parts side by side."""
     import scipy.linalg
 
-    codes = assigner.quotas.cells.codes
-    sums = np.zeros((len(assigner.quotas.cells.sizes), factors.shape[1]))
-    np.add.at(sums, codes, factors)
-    means = sums / assigner.quotas.cells.sizes[:, None]
-    gram = (factors.T @ factors).astype(np.float64) - (means.T * assigner.quotas.cells.sizes) @ means
+    if count == 0:
+        return
+    cells = assigner.quotas.cells
+    order = np.argsort(cells.codes, kind="stable")
+    begins = np.concatenate([[0], np.cumsum(cells.sizes)[:-1]])
+    means = np.add.reduceat(factors[order], begins, axis=0, dtype=np.float64) / cells.sizes[:, None]
+    gram = (factors.T @ factors).astype(np.float64) - (means.T * cells.sizes) @ means
     vectors = scipy.linalg.eigh(gram)[1]
-    direction = vectors[:, -1 - number % vectors.shape[1]]
-    direction = direction * np.sign(direction[np.abs(direction).argmax()])
-    scores = factors @ direction - (means @ direction)[codes]
-    # Costs |score - anchor|² with anchors in order put every cell's parts side by side.
-    anchors = np.linspace(-1.0, 1.0, assigner.quotas.k) * float(scores.std())
-    labels: Labels = assigner.assign_in_order((scores[None, :, None] - anchors) ** 2).labels[0]
-    return labels
+    for number in range(count):
+        direction = vectors[:, -1 - number % vectors.shape[1]]
+        direction = direction * np.sign(direction[np.abs(direction).argmax()])
+        scores = factors @ direction - (means @ direction)[cells.codes]
+        # Costs |score - anchor|² with anchors in order put every cell's parts side by side.
+        anchors = np.linspace(-1.0, 1.0, assigner.quotas.k) * float(scores.std())
+        yield assigner.assign_in_order((scores[None, :, None] - anchors) ** 2).labels[0]
 
 
 def _around_seeds(assigner: PartAssigner, factors: Floats, rng: np.random.Generator) -> Labels:
@@ -265,7 +291,7 @@ def _stir(
         costs = state.costs()[0]
         noise = rng.normal(scale=STIRRED * float(costs.std()), size=(batch, *costs.shape))
         stirred = assigner.assign_in_order(costs + noise).labels
-        kicked = [replace(best, labels=labels, passed=()) for labels in stirred]
+        kicked = [replace(best, labels=labels, passed=(), trace=()) for labels in stirred]
         ends = descend_partitions(
             *(field, kicked, assigner, max_iter, field.search_dtype, "perturb"), roughly=field.n > SMALL
         )
@@ -273,7 +299,7 @@ def _stir(
         gain = best.psi - better.psi
         stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
         if gain > 0:
-            best = better
+            best = replace(better, trace=(*best.trace, better.psi))
     return best
 
 
@@ -287,7 +313,9 @@ def _runs(geometry: Geometry, names: Sequence[str], ends: Sequence[Walk], k: int
         sizes = state.sizes[run].astype(np.float64)
         pairs = (sizes.sum() ** 2 - (sizes**2).sum()) / 2
         squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
-        runs.append(Run(name, walk.steps, float(state.psi[run]), float(np.sqrt(squared)), walk.converged))
+        psi = float(state.psi[run])
+        trace = shortened(walk.trace, psi)
+        runs.append(Run(name, walk.steps, psi, float(np.sqrt(squared)), walk.converged, trace))
     return tuple(runs)
 
 

@@ -201,3 +201,12 @@ def _refuse_impossible(quotas: PartQuotas) -> None:
             f"{quotas.names[part]}, which has room for {quotas.upper[cell, part]} of them",
             hint="force fewer rows, or allow more with --tolerance",
         )
+    least = np.maximum(taken, quotas.lower).sum(axis=1)
+    crowded = np.flatnonzero(least > quotas.cells.sizes)
+    if len(crowded):
+        cell = int(crowded[0])
+        raise InfeasibleError(
+            f"{quotas.cells.describe(cell)} has {quotas.cells.sizes[cell]} rows, but what is forced into "
+            f"some parts and what the others need add up to {least[cell]}",
+            hint="force fewer rows, or allow more with --tolerance",
+        )

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 FIRST = 48
 """Flips that are tried as the first of a pair."""
+CHUNK = 64
+"""Partners that are looked at together; most often one of the first will do."""
 MAX_STEPS = 400
 
 
@@ -129,18 +131,24 @@ def _saving_pair(
     state: _State, signs: NDArray[np.int32], change: NDArray[np.float64], noise: float
 ) -> tuple[int, int] | None:
     """The pair of flips that saves most and stays within the bounds, led by one that saves much."""
+    order = np.argsort(change, kind="stable")
+    saving = change[order]
+    moves = np.ascontiguousarray((signs * state.matrix)[:, order].T)
+    low, high = state.lower - state.counts, state.upper - state.counts
     best: tuple[float, int, int] | None = None
-    for first in np.argsort(change, kind="stable")[:FIRST].tolist():
-        if change[first] >= -noise:
+    for first in range(min(FIRST, len(order))):
+        if saving[first] >= -noise:
             break
-        counts = state.counts + signs[first] * state.matrix[:, first]
-        hopeful = np.flatnonzero(change < -change[first] - noise)
-        hopeful = hopeful[hopeful != first]
-        fits = state.broken(counts[:, None] + signs[hopeful] * state.matrix[:, hopeful]) == 0
-        if not fits.any():
-            continue
-        second = int(hopeful[fits][np.argmin(change[hopeful[fits]])])
-        saved = float(change[first] + change[second])
-        if best is None or saved < best[0]:
-            best = (saved, first, second)
+        # Partners in ascending order, up to where the pair would save no more than the best one does.
+        least = -noise if best is None else best[0]
+        end = int(np.searchsorted(saving, least - saving[first]))
+        for start in range(0, end, CHUNK):
+            both = moves[start : min(start + CHUNK, end)] + moves[first]
+            fits = ((both >= low) & (both <= high)).all(axis=1)
+            if start <= first < start + len(fits):
+                fits[first - start] = False
+            if fits.any():
+                second = start + int(np.argmax(fits))
+                best = (float(saving[first] + saving[second]), int(order[first]), int(order[second]))
+                break
     return None if best is None else best[1:]

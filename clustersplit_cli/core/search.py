@@ -32,7 +32,7 @@ from clustersplit_cli.core.starts import (
     random_splits,
     spectral_splits,
 )
-from clustersplit_cli.core.trail import Trail, best_distinct
+from clustersplit_cli.core.trail import Trail, best_distinct, shortened
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
@@ -69,7 +69,7 @@ class Effort:
 
 EFFORTS = {
     "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0),
-    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=0),
+    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=8, exact_rounds=0),
     "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=8),
 }
 
@@ -85,13 +85,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Run:
-    """Where one start ended."""
+    """Where one start ended, and Psi on the way there, from its initial split on.
+
+    Steps that were taken on an image of the kernel are as the image saw them, shifted to end at `psi`.
+    """
 
     start: str
     iterations: int
     psi: float
     mmd: float
     converged: bool
+    trace: tuple[float, ...] = ()
 
 
 @dataclass
@@ -147,22 +151,15 @@ def search(
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
-    everything = np.arange(problem.n)
-    rows = everything
-    if problem.n > SAMPLE_ROWS:
-        rows = sample_rows(problem.constraints, SAMPLE_ROWS, sample_rng)
-    image, factors = _condensed(image, rows, problem.constraints)
     is_small = problem.n <= SMALL
-    field = problem
-    if not is_small:
-        field = Problem(image_geometry(factors, workers), restricted_to(problem.constraints, rows))
-    names, starts = _starts(field, factors, restarts, start_rng)
-    roam = assigner(field.constraints)
-    ends = explore(field, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
+    field = _field(problem, image, workers, sample_rng)
+    names, starts = _starts(field.problem, field.factors, restarts, start_rng)
+    roam = assigner(field.problem.constraints)
+    ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
     found = perturb(
-        field,
+        field.problem,
         list(ends),
-        factors,
+        field.factors,
         roam,
         batch=effort.batch,
         patience=effort.patience,
@@ -176,8 +173,8 @@ def search(
     if problem.n > LARGE:
         wanted = min(wanted, POLISHED)
     chosen = best_distinct(found, wanted)
-    if len(rows) < problem.n:
-        ends, chosen = (_extend(problem, image, field, factors, trails) for trails in (ends, chosen))
+    lifted = field.to_all_rows([*ends, *chosen])
+    ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
     decide = assigner(problem.constraints)
 
     def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
@@ -199,7 +196,7 @@ def search(
     best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
-        tilts = image.spread(kick_directions(factors, (3 * effort.batch) // 4, exact_rng))
+        tilts = field.image.spread(kick_directions(field.factors, (3 * effort.batch) // 4, exact_rng))
         noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         rivals = [
@@ -209,12 +206,13 @@ def search(
         rivals = bring_to_rest(best_distinct(rivals, effort.candidates), exactly=False)
         rival = bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
         if rival.psi < best.psi:
-            rested = replace(rival, passed=best.passed)
+            rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
             best = rested.through("perturb", [np.packbits(rival.members)])
     if count_splits(problem.constraints) <= MOST_SPLITS:
         members, psi = best_of_all(problem)
         if psi < best.psi - 1e-12 * problem.ssq_total:
-            best = replace(best, members=members, psi=psi).through("enumerate", [np.packbits(members)])
+            best = replace(best, members=members, psi=psi, trace=(*best.trace, psi))
+            best = best.through("enumerate", [np.packbits(members)])
     last = {trail.start: trail for trail in ends} | {
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
@@ -227,11 +225,12 @@ def search(
         optima = different_optima(
             problem,
             [best],
-            [settled, others if field.n == problem.n else _extend(problem, image, field, factors, others)],
+            [settled, field.to_all_rows(others)],
             decide,
             lambda trails: bring_to_rest(trails, exactly=True),
             count=count,
             max_iter=max_iter,
+            draw=lambda streams: random_splits(problem.constraints, streams),
             rng=rng.spawn(1)[0],
         )
     return Solution(
@@ -244,23 +243,79 @@ def search(
     )
 
 
-def _condensed(image: Image, rows: NDArray[np.int64], constraints: Constraints) -> tuple[Image, Floats]:
-    """The image and its factors on the given rows, along the directions that matter within cells."""
-    factors = image.factors(rows)
-    axes = leading_axes(restricted_to(constraints, rows), factors)
-    return replace(image, root=image.root @ axes), factors @ axes
+@dataclass(frozen=True)
+class _Field:
+    """Where a search explores: an image of the kernel on some of the rows, or a small problem itself.
+
+    Attributes
+    ----------
+    whole : the problem on all rows.
+    problem : the one to explore.
+    rows : its rows.
+    image : the image along the directions that matter within cells.
+    factors : its factors on `rows`.
+    """
+
+    whole: Problem
+    problem: Problem
+    rows: NDArray[np.int64]
+    image: Image
+    factors: Floats
+
+    def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
+        """Carry splits over to all rows."""
+        if self.problem is self.whole:
+            return trails
+        if len(self.rows) == self.whole.n:
+            return [self._reordered(trail) for trail in trails]
+        # Rank every row by the sample's witness function.
+        weights = split_weights(np.stack([trail.members for trail in trails], axis=1), self.factors.dtype)
+        scores = self.image.spread(self.factors.T @ weights)
+        members = at_targets(self.whole.constraints).choose(-scores)
+        return [
+            replace(
+                trail,
+                members=members[:, run],
+                passed=(("start", np.packbits(members[:, run])),),
+                # Psi is a sum over rows.
+                trace=tuple(psi * self.whole.n / self.problem.n for psi in trail.trace),
+            )
+            for run, trail in enumerate(trails)
+        ]
+
+    def _reordered(self, trail: Trail) -> Trail:
+        """Put a split of all rows, cell by cell, into the rows' own order."""
+
+        def ordered(members: Members) -> Members:
+            result = np.empty_like(members)
+            result[self.rows] = members
+            return result
+
+        passed = tuple(
+            (phase, np.packbits(ordered(np.unpackbits(packed, count=len(self.rows)).astype(bool))))
+            for phase, packed in trail.passed
+        )
+        return replace(trail, members=ordered(trail.members), passed=passed)
 
 
-def _extend(
-    problem: Problem, image: Image, field: Problem, factors: Floats, trails: list[Trail]
-) -> list[Trail]:
-    """Carry splits of a sample over to all rows: rank every row by the sample's witness function."""
-    weights = split_weights(np.stack([trail.members for trail in trails], axis=1), factors.dtype)
-    members = at_targets(problem.constraints).choose(-image.spread(factors.T @ weights))
-    return [
-        replace(trail, members=members[:, run], passed=(("start", np.packbits(members[:, run])),))
-        for run, trail in enumerate(trails)
-    ]
+def _field(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> _Field:
+    """Choose the rows to explore on, and condense the image to the directions that matter on them."""
+    limits = problem.constraints
+    rows = np.arange(problem.n)
+    if problem.n > SMALL:
+        if problem.n > SAMPLE_ROWS:
+            rows = sample_rows(limits, SAMPLE_ROWS, rng)
+        # Cell by cell, so that choosing within cells need not gather them.
+        rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
+    part = restricted_to(limits, rows)
+    factors = image.factors(rows, workers)
+    axes = leading_axes(part, factors, workers)
+    condensed, factors = replace(image, root=image.root @ axes), factors @ axes
+    if problem.n <= SMALL:
+        return _Field(problem, problem, rows, condensed, factors)
+    # Passes over the image are too short to be worth handing out.
+    explored = Problem(image_geometry(factors, workers.alone()), part)
+    return _Field(problem, explored, rows, condensed, factors)
 
 
 def _starts(
@@ -290,7 +345,14 @@ def measure_runs(
         ]
     )
     runs = tuple(
-        Run(name, trail.iterations, float(value), _mmd(problem, trail, float(value)), trail.converged)
+        Run(
+            name,
+            trail.iterations,
+            float(value),
+            _mmd(problem, trail, float(value)),
+            trail.converged,
+            shortened(trail.trace, float(value)),
+        )
         for name, trail, value in zip(names, ends, psi, strict=False)
     )
     return runs, _steps([phase for phase, _ in best.passed], psi[len(ends) :].tolist())

@@ -12,7 +12,7 @@ from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.lloyd import Descent, descend, leap
 from clustersplit_cli.core.polish import polish
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.trail import Trail
+from clustersplit_cli.core.trail import UNMEASURED, Trail, joined
 
 
 def settle(
@@ -48,15 +48,14 @@ def settle(
         rested = {run: result[run] for run in active}
         if leaping:
             end = leap(problem, _gather(result, active, end), assigner, max_iter=max_iter)
-            moved = [column for column in range(len(active)) if end.visited[column]]
-            _advance(result, active, "leap", end, moved)
+            leapt = [column for column in range(len(active)) if end.visited[column]]
+            _advance(result, active, "leap", end, leapt)
         for run in sorted(active, key=lambda run: result[run].psi)[:polished_runs]:
             trail = result[run]
             polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
             if polished.changes:
-                result[run] = replace(trail, members=polished.members).through(
-                    "polish", [np.packbits(polished.members)]
-                )
+                moved = replace(trail, members=polished.members, trace=(*trail.trace, UNMEASURED))
+                result[run] = moved.through("polish", [np.packbits(polished.members)])
         active = [run for run in active if result[run] is not rested[run]]
         if not active:
             break
@@ -89,5 +88,6 @@ def _advance(
             psi=float(end.psi[column]),
             witness=end.witness[:, column],
             converged=bool(end.converged[column]),
+            trace=joined(trails[runs[column]].trace, end.trace[column]),
         )
         trails[runs[column]] = moved.through(phase, end.visited[column])

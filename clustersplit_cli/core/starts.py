@@ -12,7 +12,9 @@ from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.workers import Workers, tiles
 
+GRAM_ROWS = 2048
 NEGLIGIBLE = 3e-2
 """Scatter along a direction, relative to that along the leading one, that exploring does without."""
 WEAKEST, STRONGEST = 0.1, 2.0
@@ -62,19 +64,32 @@ def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Fl
 
 
 def within_cells(
-    constraints: Constraints, factors: Floats, means: NDArray[np.float64]
+    constraints: Constraints,
+    factors: Floats,
+    means: NDArray[np.float64],
+    workers: Workers | None = None,
 ) -> NDArray[np.float64]:
     """(PF)'PF, the scatter of the factors within cells: F'F less the sum of n_g m_g m_g', shape (p, p)."""
-    gram = (factors.T @ factors).astype(np.float64)
+
+    def product(tile: tuple[int, int]) -> Floats:
+        some = factors[slice(*tile)]
+        part: Floats = some.T @ some
+        return part
+
+    pieces = tiles(len(factors), GRAM_ROWS)
+    gram = np.zeros((factors.shape[1],) * 2)
+    for part in map(product, pieces) if workers is None else workers.map(product, pieces):
+        gram += part
     return np.asarray(gram - (means.T * constraints.cells.sizes) @ means)
 
 
-def leading_axes(constraints: Constraints, factors: Floats) -> Floats:
+def leading_axes(constraints: Constraints, factors: Floats, workers: Workers) -> Floats:
     """Directions along which the factors vary within cells, leaving out negligible ones, shape (p, r).
 
     A wide kernel varies along few directions, and exploring is the cheaper the fewer they are.
     """
-    values, vectors = np.linalg.eigh(within_cells(constraints, factors, cell_means(constraints, factors)))
+    means = cell_means(constraints, factors)
+    values, vectors = np.linalg.eigh(within_cells(constraints, factors, means, workers))
     keep = values > NEGLIGIBLE * values[-1]
     keep[-1] = True  # where nothing varies, one direction stands for all
     axes: Floats = vectors[:, keep].astype(factors.dtype)
@@ -100,7 +115,8 @@ def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Fl
 
 def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
     """Mean of the rows of each cell, shape (cells, p)."""
-    sums = np.add.reduceat(rows[constraints.order], constraints.offsets[:-1], axis=0)
+    grouped = rows if constraints.is_grouped else rows[constraints.order]
+    sums = np.add.reduceat(grouped, constraints.offsets[:-1], axis=0)
     return np.asarray(sums / constraints.cells.sizes[:, None], dtype=np.float64)
 
 

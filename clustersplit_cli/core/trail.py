@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ class Trail:
     witness : (n,), K z there.
     passed : the splits it went through, the first included, packed by `np.packbits`, with their phases.
     converged : whether its last descent stopped by itself.
+    trace : Psi at the start and after every step, where the last one was taken.
     """
 
     start: int
@@ -31,6 +33,7 @@ class Trail:
     witness: NDArray[np.floating]
     passed: tuple[tuple[str, NDArray[np.uint8]], ...]
     converged: bool
+    trace: tuple[float, ...] = ()
 
     @property
     def iterations(self) -> int:
@@ -40,6 +43,33 @@ class Trail:
     def through(self, phase: str, splits: Sequence[NDArray[np.uint8]]) -> Trail:
         """Return the trail with further splits passed."""
         return replace(self, passed=(*self.passed, *((phase, split) for split in splits)))
+
+
+UNMEASURED = float("nan")
+"""In a trace: a step whose Psi the next descent will state."""
+LONGEST_TRACE = 24
+
+
+def joined(trace: tuple[float, ...], psi: Sequence[float]) -> tuple[float, ...]:
+    """Continue a trace by a descent from where it ended.
+
+    The descent may be on another kernel, where the same split has another Psi: what was seen before is
+    shifted to meet it.
+    """
+    if not trace:
+        return tuple(psi)
+    if math.isnan(trace[-1]):
+        return (*trace[:-1], *psi)
+    return (*(value + psi[0] - trace[-1] for value in trace), *psi[1:])
+
+
+def shortened(trace: tuple[float, ...], end: float) -> tuple[float, ...]:
+    """A trace as reports show it: ending at the Psi that was measured, and at most `LONGEST_TRACE` long."""
+    whole = joined(trace, (end,))
+    if len(whole) <= LONGEST_TRACE:
+        return whole
+    kept = np.linspace(0, len(whole) - 1, LONGEST_TRACE).round().astype(int)
+    return tuple(whole[place] for place in kept)
 
 
 def best_distinct(trails: Sequence[Trail], count: int) -> list[Trail]:

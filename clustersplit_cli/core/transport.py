@@ -80,18 +80,25 @@ def _price(worth: NDArray[np.float64], least: int, most: int) -> NDArray[np.floa
     ----------
     worth : (r, m), a row comes as long as the price is below this.
     """
-    m = worth.shape[1]
+    if least == most:
+        return _price_of(worth, most)
     natural = (worth > 0).sum(axis=1)
     price = np.zeros(len(worth))
     for wanted, runs in ((most, np.flatnonzero(natural > most)), (least, np.flatnonzero(natural < least))):
-        if len(runs) == 0:
-            continue
-        # Between the worth of the last row that comes and that of the first that does not.
-        places = [place for place in (m - wanted - 1, m - wanted) if 0 <= place < m]
-        around = np.partition(worth[runs], places, axis=1)[:, places]
-        apart = 1.0 if len(places) == 1 else 0.0
-        price[runs] = around.mean(axis=1) + apart * (1 if wanted == 0 else -1)
+        if len(runs):
+            price[runs] = _price_of(worth[runs], wanted)
     return price
+
+
+def _price_of(worth: NDArray[np.float64], wanted: int) -> NDArray[np.float64]:
+    """The price at which so many rows come: between the last of them and the first that does not."""
+    m = worth.shape[1]
+    if wanted == 0:
+        return np.asarray(worth.max(axis=1) + 1.0)
+    if wanted >= m:
+        return np.asarray(worth.min(axis=1) - 1.0)
+    around = np.partition(worth, (m - wanted - 1, m - wanted), axis=1)
+    return np.asarray((around[:, m - wanted - 1] + around[:, m - wanted]) / 2)
 
 
 def _off(

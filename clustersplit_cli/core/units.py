@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, bounded
+from clustersplit_cli.core.families import FREE, VAL
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import FACTOR_ROWS, DenseGeometry, FactorGeometry, Geometry
 from clustersplit_cli.core.problem import Problem
-from clustersplit_cli.core.requirements import FREE, VAL, Requirements
+from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.workers import tiles
 
 DOUBLE = 4096
@@ -69,14 +71,13 @@ def _dense(geometry: DenseGeometry, units: NDArray[np.int64]) -> Geometry:
         first, last = tile
         rows = order[starts[first] : ends[last - 1]]
         within = starts[first:last] - starts[first]
-        strip = np.add.reduceat(geometry.matrix[rows][:, order], within, axis=0, dtype=np.float64)
+        strip = np.add.reduceat(geometry.matrix.gather(rows, order), within, axis=0, dtype=np.float64)
         matrix[first:last] = np.add.reduceat(strip, starts, axis=1)
 
     geometry.workers.run(one, _strips(ends - starts))
     matrix[:] = (matrix + matrix.T) / 2
-    return UnitKernel(
-        matrix, matrix.diagonal().astype(np.float64), geometry.workers, row_trace=geometry.trace
-    )
+    held, diagonal = SymmetricMatrix.of(matrix), matrix.diagonal().astype(np.float64)
+    return UnitKernel(held, diagonal, geometry.workers, row_trace=geometry.trace)
 
 
 def _strips(sizes: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -110,7 +111,7 @@ def first_choice(requirements: Requirements) -> NDArray[np.bool_]:
     program = requirements.program
     chosen = program.fixed == VAL
     free = np.flatnonzero(program.fixed == FREE)
-    classes = program.classes[free]
+    classes = requirements.classes[free]
     order = np.argsort(classes, kind="stable")
     ordered = classes[order]
     first = np.searchsorted(ordered, ordered)

@@ -34,6 +34,10 @@ class Workers:
         self._executor = executor
         self.count = count
 
+    def alone(self) -> Workers:
+        """One worker that runs jobs where it is called: for jobs within a job."""
+        return Workers(self._executor, 1)
+
     def map(self, task: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         """Yield `task(job)` in the order of `jobs`, at most a few ahead of the consumer.
 
@@ -62,6 +66,12 @@ class Workers:
     ) -> None:
         """Run `task` on every job for its effect, in any order; `on_done` hears the number finished."""
         source = iter(jobs)
+        if self.count == 1:
+            for done, job in enumerate(source, 1):
+                task(job)
+                if on_done is not None:
+                    on_done(done)
+            return
         pending: set[Future[object]] = set()
         done = 0
         try:

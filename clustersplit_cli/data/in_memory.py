@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.dataset import Categories, Dataset
+from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Categories, Dataset
 from clustersplit_cli.data.foreign import X_NAME, Rows, as_column
+from clustersplit_cli.data.pins import forced_sides
 from clustersplit_cli.data.readers import matrix as matrices
-from clustersplit_cli.data.readers.categories import encode, restrict
+from clustersplit_cli.data.readers.bins import bin_numbers
+from clustersplit_cli.data.readers.categories import encode, encode_units, restrict
 from clustersplit_cli.data.readers.columns import choose_features
 from clustersplit_cli.data.readers.naming import listed, suggestion
 from clustersplit_cli.data.sparse import finite_sparse_rows, is_constant_sparse, is_sparse
@@ -21,60 +24,62 @@ from clustersplit_cli.progress import silent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LABEL, DOMAIN = "label", "domain"
+LABEL, DOMAIN, GROUPS = "label", "domain", "groups"
 
 
-def make_dataset(
-    rows: Rows,
-    y: Any = None,
-    domains: Any = None,
-    *,
-    columns: Sequence[str] = (),
-    stratify: Sequence[str] | None = None,
-    drop_invalid: bool = False,
-) -> Dataset:
-    """Check everything and put it together, as reading a file would.
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a caller says about rows in memory besides their features.
 
-    Parameters
+    Attributes
     ----------
     y, domains : one value per row, or the name of a column of a table.
-    columns : globs of the feature columns of a table; by default all columns without another role.
+    groups : the same for rows that stay together; `EXACT_DUPLICATES` for rows with the same features.
+    force_train, force_val : row positions, or a mask over all rows.
+    columns : globs of the feature columns of a table; () means all columns without another role.
     stratify : words (`label`, `domain`, columns of a table) whose combinations are the cells; None: label and
         domain, as far as they are given.
+    families : the words of each family; () means one family.
+    label_bins : cut the label's numbers into that many quantile bins.
+    drop_invalid : leave out rows with NaN or infinite features.
+    """
+
+    y: Any = None
+    domains: Any = None
+    groups: Any = None
+    force_train: Any = None
+    force_val: Any = None
+    columns: Sequence[str] = ()
+    stratify: Sequence[str] | None = None
+    families: tuple[tuple[str, ...], ...] = ()
+    label_bins: int | None = None
+    drop_invalid: bool = False
+
+
+def make_dataset(rows: Rows, said: Description) -> Dataset:
+    """Check everything and put it together, as reading a file would.
 
     Raises
     ------
     InputError
         Naming the rows, columns or values that cannot be used.
     """
-    given = {word: values for word, values in ((LABEL, y), (DOMAIN, domains)) if values is not None}
-    if stratify is None:
-        stratify = tuple(given)
     everything = np.arange(rows.n)
-    reserved: set[str] = {values for values in given.values() if isinstance(values, str)}
-    categories: dict[str, Categories] = {}
-    for word in stratify:
-        if (
-            word in (LABEL, DOMAIN)
-            and word not in given
-            and (rows.table is None or word not in rows.table.columns)
-        ):
-            raise InputError(
-                f"cells of '{word}' were asked for, but no {word}s were given",
-                hint=f"pass {'y' if word == LABEL else 'domains'}, or change stratify",
-            )
-        values = given.get(word, word)
-        if isinstance(values, str):
-            reserved.add(values)
-        categories[word] = encode(_category_column(values, word, rows), word, everything)
-    matrix, names, sources = _features(rows, columns, reserved)
+    categories, notes, reserved = _categories(rows, said)
+    together, units = _units(rows, said.groups)
+    if together is not None:
+        reserved.add(together)
+    pinned = forced_sides(said.force_train, said.force_val, rows.n)
+    matrix, names, sources = _features(rows, said.columns, reserved)
     finite = finite_sparse_rows(matrix) if is_sparse(matrix) else matrices.finite_rows(matrix)
     kept, dropped = everything[finite], everything[~finite]
     if len(dropped):
-        if not drop_invalid:
+        if not said.drop_invalid:
             raise _not_finite(matrix, finite, everything, names)
         matrix = matrix[kept]
         categories = {word: restrict(column, finite) for word, column in categories.items()}
+        units = None if units is None else np.unique(units[finite], return_inverse=True)[1].reshape(-1)
+        pinned = None if pinned is None else pinned[finite]
     if len(kept) < 2:
         raise InputError(
             f"X has {len(kept) or 'no'} usable row{'s' * (len(kept) != 1)}", hint="a split needs at least two"
@@ -91,8 +96,59 @@ def make_dataset(
         rows=kept,
         n_rows=rows.n,
         n_dropped=len(dropped),
+        notes=notes,
         dropped=dropped,
+        families=said.families,
+        together=together,
+        units=units,
+        pinned=pinned,
     )
+
+
+def _categories(
+    rows: Rows, said: Description
+) -> tuple[dict[str, Categories], tuple[tuple[str, str], ...], set[str]]:
+    """Encode the columns of the cells; return them, warnings, and the columns of X that have a role."""
+    given = {word: values for word, values in ((LABEL, said.y), (DOMAIN, said.domains)) if values is not None}
+    stratify = tuple(given) if said.stratify is None else said.stratify
+    if said.label_bins is not None and LABEL not in stratify:
+        raise InputError(
+            "label_bins has no effect, because no cells are made of labels",
+            hint="pass y, or add label to stratify",
+        )
+    reserved: set[str] = {values for values in given.values() if isinstance(values, str)}
+    categories: dict[str, Categories] = {}
+    notes: tuple[tuple[str, str], ...] = ()
+    everything = np.arange(rows.n)
+    for word in stratify:
+        if (
+            word in (LABEL, DOMAIN)
+            and word not in given
+            and (rows.table is None or word not in rows.table.columns)
+        ):
+            raise InputError(
+                f"cells of '{word}' were asked for, but no {word}s were given",
+                hint=f"pass {'y' if word == LABEL else 'domains'}, or change stratify",
+            )
+        values = given.get(word, word)
+        if isinstance(values, str):
+            reserved.add(values)
+        column = _category_column(values, word, rows)
+        if word == LABEL and said.label_bins is not None:
+            categories[word], notes = bin_numbers(column, word, everything, said.label_bins)
+        else:
+            categories[word] = encode(column, word, everything)
+    return categories, notes, reserved
+
+
+def _units(rows: Rows, groups: Any) -> tuple[str | None, NDArray[np.int64] | None]:
+    """What keeps rows together, and the unit of every row."""
+    if groups is None:
+        return None, None
+    if isinstance(groups, str) and groups == EXACT_DUPLICATES:
+        return EXACT_DUPLICATES, None
+    name = groups if isinstance(groups, str) else GROUPS
+    return name, encode_units(_category_column(groups, "group", rows), name, np.arange(rows.n))
 
 
 def _features(

@@ -77,6 +77,49 @@ def read_pins(request: ReadRequest, ids: Any, n_rows: int, rows: NDArray[np.int6
     return Pins(sides[rows], tuple(files))
 
 
+def forced_sides(train: Any, val: Any, n_rows: int) -> NDArray[np.int8] | None:
+    """The same for rows in memory: row positions, or a mask over all rows; None if neither is given.
+
+    Raises
+    ------
+    InputError
+        If they are no positions of rows, or some row is forced to both sides.
+    """
+    if train is None and val is None:
+        return None
+    sides = np.full(n_rows, FREE, np.int8)
+    for values, side, name in ((train, TRAIN, "force_train"), (val, VAL, "force_val")):
+        if values is None:
+            continue
+        positions = _given_positions(values, name, n_rows)
+        both = positions[(sides[positions] != FREE) & (sides[positions] != side)]
+        if len(both):
+            raise InputError(
+                f"rows are forced to both sides: {listed(both.tolist())}",
+                hint="name each in one of force_train and force_val",
+            )
+        sides[positions] = side
+    return sides
+
+
+def _given_positions(values: Any, name: str, n_rows: int) -> NDArray[np.int64]:
+    given = np.asarray(values)
+    if given.dtype == bool and given.shape == (n_rows,):
+        return np.flatnonzero(given).astype(np.int64)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
+        raise InputError(
+            f"{name} holds {given.dtype} of shape {given.shape}, not row positions",
+            hint=f"pass integers from 0 to {n_rows - 1}, or a mask of {n_rows} rows",
+        )
+    outside = given[(given < 0) | (given >= n_rows)]
+    if len(outside):
+        raise InputError(
+            f"{name} has row positions outside 0..{n_rows - 1}: {listed(outside.tolist())}",
+            hint="positions count from 0",
+        )
+    return np.unique(given).astype(np.int64)
+
+
 def _positions(path: Path, n_rows: int) -> NDArray[np.int64]:
     from clustersplit_cli.data.runs import read_indices  # here, because it reads with the same readers
 

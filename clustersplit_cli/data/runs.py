@@ -62,6 +62,30 @@ def load_run(directory: Path) -> Run:
     InputError
         If it is no run directory, or a file of it is missing or damaged.
     """
+    report, text = read_report(directory)
+    if is_parted(report["config"]):
+        held = "folds" if report["config"].get("k") is not None else "named parts"
+        raise InputError(
+            f"{shown(directory)} holds {held}, not a split in two",
+            hint="their MMDs are in its report.json; compare two files of rows with "
+            "clustersplit mmd FEATURES --train FILE --val FILE, or read them with Partition.load in Python",
+        )
+    if report["config"].get("format") == []:  # the workers of a cluster wrote the side of every row
+        sides = read_row_sides(directory / ROWS_FOLDER)
+        parts = tuple(sorted((directory / ROWS_FOLDER).glob("part-*.parquet")))
+        return Run(directory, report, text, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
+    paths = {part: index_files(directory, part) for part in PARTS}
+    train, val = (read_indices(paths[part][0]) for part in PARTS)
+    return Run(directory, report, text, train, val, paths)
+
+
+def is_parted(config: Mapping[str, Any]) -> bool:
+    """Whether a run made folds or named parts."""
+    return config.get("k") is not None or config.get("parts") is not None
+
+
+def read_report(directory: Path) -> tuple[Mapping[str, Any], str]:
+    """Read the report of a run, as far as to tell what kind of run it was; return its text too."""
     text = _report_text(directory)
     hint = "name the directory of an earlier run"
     try:
@@ -76,13 +100,7 @@ def load_run(directory: Path) -> Run:
         or not isinstance(report.get("config"), dict)
     ):
         raise InputError(f"{shown(directory / REPORT_NAME)} is not a report of clustersplit", hint=hint)
-    if report["config"].get("format") == []:  # the workers of a cluster wrote the side of every row
-        sides = read_row_sides(directory / ROWS_FOLDER)
-        parts = tuple(sorted((directory / ROWS_FOLDER).glob("part-*.parquet")))
-        return Run(directory, report, text, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
-    paths = {part: _index_files(directory, part) for part in PARTS}
-    train, val = (read_indices(paths[part][0]) for part in PARTS)
-    return Run(directory, report, text, train, val, paths)
+    return report, text
 
 
 def read_indices(path: Path) -> Indices:
@@ -120,7 +138,7 @@ def _report_text(directory: Path) -> str:
         raise InputError(f"{shown(path)} cannot be read: {reason(error)}", hint=hint) from error
 
 
-def _index_files(directory: Path, part: str) -> tuple[Path, ...]:
+def index_files(directory: Path, part: str) -> tuple[Path, ...]:
     """Find all index files of a part."""
     found = tuple(path for suffix in _SUFFIXES if (path := directory / f"{part}{suffix}").is_file())
     if not found:

@@ -117,12 +117,14 @@ class Workload:
         return max(int(READING_FACTOR * self.features), working) + self.threads * (48 << 20)
 
     def dense(self) -> int:
-        """Peak bytes with the whole kernel matrix: every thread makes a tile from two blocks of rows.
+        """Peak bytes with the kernel matrix, which is symmetric: strips of 512 rows, half of them all told.
 
-        Where the rows are smaller than the kernel, they are all mapped beforehand.
+        Every thread makes a tile from two blocks of rows. Where the rows are smaller than the kernel, they
+        are all mapped beforehand.
         """
+        kernel = self.n * (self.n + 512) // 2 * self.kernel_itemsize
         mapped = self.n * self.d * self.kernel_itemsize if self.d <= self.n else 0
-        return self.peak(self.n**2 * self.kernel_itemsize + mapped, 2 * self.threads * min(self.n, 512))
+        return self.peak(kernel + mapped, 2 * self.threads * min(self.n, 512))
 
     def linear(self) -> int:
         """Peak bytes with the features as their own kernel: tiles, or the candidates of a polish.

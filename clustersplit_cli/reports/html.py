@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from clustersplit_cli.errors import UsageError
+from clustersplit_cli.reports import html_constraints as constraint_words
+from clustersplit_cli.reports import html_parts as part_words
 from clustersplit_cli.reports import html_words as words
 from clustersplit_cli.reports.formatting import (
     human_bytes,
@@ -17,7 +19,7 @@ from clustersplit_cli.reports.formatting import (
     human_percent,
     human_seconds,
 )
-from clustersplit_cli.reports.portrait import Portrait
+from clustersplit_cli.reports.portrait import PartsPortrait, Portrait, RowMap
 
 _LIBRARIES = ("jinja2", "plotly")
 
@@ -37,7 +39,9 @@ def check_available() -> None:
         )
 
 
-def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, command: str) -> str:
+def render_html(
+    report: Mapping[str, Any], portrait: Portrait | PartsPortrait, *, title: str, command: str
+) -> str:
     """Render the page.
 
     Parameters
@@ -45,7 +49,7 @@ def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, co
     report : the content of `report.json`.
     portrait : what is drawn besides.
     title : what was split.
-    command : the command that makes the same split again.
+    command : the command that does the same again.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -73,26 +77,72 @@ def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, co
         source = environment.get_template(name)
         return Markup(source.render())
 
-    return environment.get_template("report.html").render(
+    content = (
+        _of_parts(report, portrait) if isinstance(portrait, PartsPortrait) else _of_split(report, portrait)
+    )
+    name = "parts.html" if isinstance(portrait, PartsPortrait) else "report.html"
+    return environment.get_template(name).render(
         report=report,
         portrait=portrait,
         title=title,
         command=command,
-        headline=words.headline(report),
-        tiles=words.tiles(report),
-        cells=words.cells_by_distance(report),
-        heat=words.heat_map(report),
+        kept=constraint_words.kept_in_words(report),
+        certified=constraint_words.certificate_in_words(report),
         options=words.options_in_words(report["config"]),
-        chart_data=_chart_data(report, portrait),
         plotly=_compressed_plotly(),
         own_file=own_file,
+        **content,
     )
 
 
-def _chart_data(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
-    """What the page's script draws; the template escapes it."""
-    rows = portrait.map
+def _of_split(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
+    """What only the page of a split in two has."""
     bound = report["bound"]
+    sides: list[dict[str, str | None]] = [
+        {"name": "training", "colour": "train"},
+        {"name": "validation", "colour": "val"},
+    ]
+    mmd = {
+        "value": report["mmd"]["value"],
+        "random": portrait.random_mmds,
+        "upper": None if bound is None else bound["mmd_upper"],
+    }
+    return {
+        "made": "Split",
+        "sides": "sides",
+        "headline": words.headline(report),
+        "tiles": words.tiles(report),
+        "cells": words.cells_by_distance(report),
+        "heat": words.heat_map(report),
+        "chart_data": {**_chart_data(report, portrait.map, "side", sides), "mmd": mmd},
+    }
+
+
+def _of_parts(report: Mapping[str, Any], portrait: PartsPortrait) -> dict[str, Any]:
+    """What only the page of folds or parts has."""
+    part = part_words.kind_of_part(report)
+    rest = {
+        "value": [each["mmd_rest"] for each in report["parts"]["parts"]],
+        "random": portrait.random_rest,
+    }
+    sides = [{"name": name, "colour": None} for name in portrait.names]
+    return {
+        "made": f"{part.capitalize()}s",
+        "part": part,
+        "sides": f"{part}s",
+        "headline": part_words.parts_headline(report),
+        "tiles": part_words.parts_tiles(report),
+        "cells": part_words.part_cells(report),
+        "matrix": part_words.mmd_matrix(report, portrait),
+        "widest": max((abs(shift) for each in portrait.features for shift in each.shifts), default=0) or 1,
+        "chart_data": {**_chart_data(report, portrait.map, part, sides), "rest": rest},
+    }
+
+
+def _chart_data(
+    report: Mapping[str, Any], rows: RowMap, part: str, sides: list[dict[str, str | None]]
+) -> dict[str, Any]:
+    """What the page's script draws; the template escapes it."""
     return {
         "map": {
             "x": rows.x,
@@ -100,19 +150,17 @@ def _chart_data(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]
             "explained": rows.explained,
             "row": rows.rows,
             "id": rows.ids,
-            "val": [int(inside) for inside in rows.in_val],
+            "part": rows.part,
             "witness": rows.witness,
             "categories": {
                 word: {"codes": column.codes, "names": column.names}
                 for word, column in rows.categories.items()
             },
         },
-        "mmd": {
-            "value": report["mmd"]["value"],
-            "random": portrait.random_mmds,
-            "upper": None if bound is None else bound["mmd_upper"],
-        },
+        "part": part,
+        "sides": sides,
         "trace": report["trace"],
+        "winner": None if report["search"] is None else report["search"]["winner"],
         "restarts": report["restarts"],
     }
 

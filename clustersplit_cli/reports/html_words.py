@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number, human_percent, printable
+from clustersplit_cli.reports.html_constraints import shares_in_words
 
 CELLS_SHOWN = 400
 HEAT_ROWS, HEAT_COLUMNS = 60, 30
-_HARDLY = 1.1
+HARDLY = 1.1
 
 
 @dataclass(frozen=True)
@@ -72,32 +73,18 @@ def headline(report: Mapping[str, Any]) -> str:
     ratio = report["mmd"]["value"] / random if random else math.inf
     if not math.isfinite(ratio):
         differs = "Validation and training rows differ, and random splits do not"
-    elif ratio < 1 / _HARDLY:
+    elif ratio < 1 / HARDLY:
         differs = "Validation differs from training less than a random split would"
-    elif ratio < _HARDLY:
+    elif ratio < HARDLY:
         differs = "Validation differs from training hardly more than a random split would"
     else:
-        differs = f"Validation differs from training {_times(ratio)} times more than a random split would"
-    return f"{differs}; {_shares(report)}."
+        differs = f"Validation differs from training {times(ratio)} times more than a random split would"
+    return f"{differs}; {shares_in_words(report, 'validation has its share of all rows')}."
 
 
-def _times(ratio: float) -> str:
+def times(ratio: float) -> str:
+    """Write how many times larger something is."""
     return f"{ratio:.1f}" if ratio < 100 else human_count(round(ratio))
-
-
-def _shares(report: Mapping[str, Any]) -> str:
-    cells = report["constraints"]["cells"]
-    off = sum(not cell["satisfied"] for cell in cells)
-    if off:
-        return f"{human_count(off)} of {human_count(len(cells))} cells miss their share"
-    names = [printable(word) for word in cells[0]["cell"]]
-    names = ["class" if name == "label" else name for name in names]
-    slack = report["config"].get("tolerance") or 0
-    within = f" within {human_percent(float(slack))} of it" if slack else ""
-    if not names:
-        return f"validation has its share of all rows{within}"
-    kept = f"every {names[0]}" + "".join(f" in every {name}" for name in names[1:])
-    return f"{kept} keeps its share{within}"
 
 
 def tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
@@ -135,6 +122,7 @@ def cells_by_distance(report: Mapping[str, Any]) -> CellTable:
     """Order the cells: out of bounds first, then by rows off target, then by how far rounding moved them."""
     holdout = _holdout(report)
     cells: Sequence[Mapping[str, Any]] = report["constraints"]["cells"]
+    several = len(report["constraints"].get("families") or ()) > 1
 
     def distance(cell: Mapping[str, Any]) -> tuple[bool, int, float]:
         return (
@@ -145,7 +133,7 @@ def cells_by_distance(report: Mapping[str, Any]) -> CellTable:
 
     rows = tuple(
         CellRow(
-            name=cell_name(cell["cell"]),
+            name=cell_name(cell["cell"], with_words=several),
             size=cell["size"],
             wanted=str(cell["lower"])
             if cell["lower"] == cell["upper"]
@@ -160,9 +148,13 @@ def cells_by_distance(report: Mapping[str, Any]) -> CellTable:
     return CellTable(rows, off, len(cells), len(cells) - len(rows))
 
 
-def cell_name(cell: Mapping[str, Any]) -> str:
-    """Name a cell by its values."""
-    return ", ".join(printable(str(value)) for value in cell.values()) or "all rows"
+def cell_name(cell: Mapping[str, Any], *, with_words: bool = False) -> str:
+    """Name a cell by its values, and by what they are values of where that is not the same for all."""
+    names = [
+        f"{printable(word)} {printable(str(value))}" if with_words else printable(str(value))
+        for word, value in cell.items()
+    ]
+    return ", ".join(names) or "all rows"
 
 
 def heat_map(report: Mapping[str, Any]) -> HeatMap | None:

@@ -92,6 +92,8 @@ class Inspection:
     holdout: float
     validation: int
     cells: tuple[InspectedCell, ...]
+    units: int | None  # that stay together
+    tolerance: float  # of cells without one of their own, found if it was to be found
     widths: tuple[WidthChoice, ...]
     plan: Plan | None
     estimate: TimeEstimate | None
@@ -111,6 +113,7 @@ def inspection_rows(found: Inspection, width: int) -> list[Row]:
         Row("columns", (f"{human_count(len(found.columns))} in all",), items=tuple(_columns(found.columns))),
         _features(found),
         _cells(found, width - _INDENT),
+        _units(found),
         *_widths(found.widths),
         _memory(found.plan),
         _time(found.estimate),
@@ -171,6 +174,13 @@ def _cells(found: Inspection, width: int) -> Row:
     if len(listed) > _CELLS_SHOWN:
         items.append(f"and {human_count(len(listed) - _CELLS_SHOWN)} more; see --json")
     return Row("cells", tuple(clauses), style, (*grid, *items))
+
+
+def _units(found: Inspection) -> Row | None:
+    if found.units is None:
+        return None
+    within = "exactly" if found.tolerance == 0 else f"within a tolerance of {found.tolerance:g}"
+    return Row("units", (f"{human_count(found.units)} stay whole", f"all cells can be met {within}"))
 
 
 def _grid(cells: Sequence[InspectedCell], width: int) -> list[str]:

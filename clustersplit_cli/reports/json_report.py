@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
 
+_LIST_OF_NUMBERS = re.compile(r"\[\n(?: *-?[0-9][-+.0-9e]*,?\n)+ *\]")
+"""Text in JSON holds no line breaks, so nothing but lists of numbers looks like this."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -23,6 +25,7 @@ def render_json(report: Any) -> str:
     null: JSON has no word for it, and a report must stay readable whatever happened.
     """
     text = json.dumps(_plain(report, "report"), indent=2, ensure_ascii=False, allow_nan=False)
+    text = _LIST_OF_NUMBERS.sub(lambda match: f"[{' '.join(match[0][1:-1].split())}]", text)
     # File names that are not UTF-8 reach Python as lone surrogates, which only their escapes can carry.
     return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 

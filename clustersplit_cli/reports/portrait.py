@@ -19,12 +19,13 @@ class RowMap:
 
     Attributes
     ----------
-    x, y : coordinates; validation lies towards the right and the top on average.
+    x, y : coordinates; of two sides, validation lies towards the right and the top on average.
     explained : share of the kernel image's variance along each direction.
     rows : positions in the input.
     ids : what the user calls them, or None.
-    in_val : whether the row is a validation row.
-    witness : mean kernel value with validation rows minus that with training rows.
+    part : the number of the row's part; 0 is training and 1 validation where there are but these.
+    witness : mean kernel value with validation rows minus that with training rows; of several parts, that
+        with the row's own part minus that with all others.
     categories : the columns that form cells, by the user's words.
     n_rows : rows that take part; more than are shown if the map is a sample.
     """
@@ -34,7 +35,7 @@ class RowMap:
     explained: tuple[float, float]
     rows: tuple[int, ...]
     ids: tuple[str, ...] | None
-    in_val: tuple[bool, ...]
+    part: tuple[int, ...]
     witness: tuple[float, ...]
     categories: dict[str, Category]
     n_rows: int
@@ -50,11 +51,11 @@ class FeatureShift:
 
 @dataclass(frozen=True)
 class RowWitness:
-    """A row that looks most like one of the sides."""
+    """A row that looks most like one of the sides, or its part."""
 
     row: int
     id: str | None
-    in_val: bool
+    part: int
     witness: float
     values: dict[str, str]
 
@@ -77,3 +78,32 @@ class Portrait:
     n_features: int
     like_val: tuple[RowWitness, ...]
     like_train: tuple[RowWitness, ...]
+
+
+@dataclass(frozen=True)
+class PartShifts:
+    """Mean in every part minus that of all other rows, in standard deviations of the column."""
+
+    name: str
+    shifts: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PartsPortrait:
+    """The same for folds and named parts.
+
+    Attributes
+    ----------
+    names : of the parts.
+    random_rest : for every random partition behind the baseline, the MMD of each part with all other rows.
+    features : the columns that differ most between parts, the largest difference first.
+    n_features : all columns there are.
+    typical : of every part, the rows with the largest witness.
+    """
+
+    map: RowMap
+    names: tuple[str, ...]
+    random_rest: tuple[tuple[float, ...], ...]
+    features: tuple[PartShifts, ...]
+    n_features: int
+    typical: tuple[RowWitness, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from clustersplit_cli.errors import InputError
@@ -36,7 +36,9 @@ def _restored(kind: Any, value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"{kind.__name__} is no object")
         hints = typing.get_type_hints(kind)
-        return kind(**{f.name: _restored(hints[f.name], value[f.name]) for f in fields(kind)})
+        # What was added to the report later has a default, so that earlier reports can still be read.
+        there = [f for f in fields(kind) if f.name in value or f.default is MISSING]
+        return kind(**{f.name: _restored(hints[f.name], value[f.name]) for f in there})
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return None if value is None else _restored(inner[0], value)

@@ -118,13 +118,17 @@ class Search:
 
 @dataclass(frozen=True)
 class RestartSummary:
-    """Where one start ended."""
+    """Where one start ended, and Psi on the way there, thinned out to a few dozen values.
+
+    Steps taken on an image of the kernel are as the image saw them, shifted to end at `psi`.
+    """
 
     start: str
     iterations: int
     psi: float
     mmd: float
     converged: bool
+    trace: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

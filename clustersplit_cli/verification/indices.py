@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.requirements import FREE, TRAIN, VAL, Requirements
+from clustersplit_cli.core.families import FREE, TRAIN, VAL
+from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 

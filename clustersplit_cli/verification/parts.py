@@ -15,6 +15,7 @@ from clustersplit_cli.core.partition import Labels
 from clustersplit_cli.core.partition_search import PartitionSolution
 from clustersplit_cli.core.parts import PartQuotas, parse_parts
 from clustersplit_cli.core.search import Run, Step
+from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
@@ -51,15 +52,13 @@ class PartedClaim:
     @property
     def parting(self) -> Parting:
         """What the report says was made."""
-        k = self.report["config"].get("k")
-        return (
-            Parting(folds=k) if k is not None else Parting(parts=parse_parts(self.report["config"]["parts"]))
-        )
+        return stated_parting(self.report["config"])
 
 
-def is_parted(config: Mapping[str, Any]) -> bool:
-    """Whether a run made folds or named parts."""
-    return config.get("k") is not None or config.get("parts") is not None
+def stated_parting(config: Mapping[str, Any]) -> Parting:
+    """What the options of a report say was made."""
+    k = config.get("k")
+    return Parting(folds=k) if k is not None else Parting(parts=parse_parts(config["parts"]))
 
 
 def verify_parts(
@@ -71,7 +70,7 @@ def verify_parts(
     progress: Progress = silent,
 ) -> Iterator[Check]:
     """Check a directory of folds or parts against its input; `rerun` also searches again."""
-    quotas = claim.parting.quotas(dataset, options)
+    quotas, units = claim.parting.arranged(dataset, options)
     folds = claim.parting.folds is not None
     parts, faults = _read(claim, quotas, folds)
     if faults:
@@ -90,6 +89,8 @@ def verify_parts(
     if dataset.ids is not None:
         yield check_ids(claim.directory, claim.formats, parts, dataset)
     yield _check_counts(quotas, labels)
+    if units is not None:
+        yield _check_units(units, labels)
     with parted_setting(dataset, options, claim.parting, Stopwatch(), progress) as setting:
         recomputed = _recompute(claim, setting, _given(labels, claim.report), progress)
         yield from check_stated(claim.report, recomputed)
@@ -183,6 +184,17 @@ def _check_counts(quotas: PartQuotas, labels: Labels) -> Check:
     if astray:
         return Check("cell counts", FAILED, f"{astray} rows are not in the part they are forced into")
     return Check("cell counts", OK, f"{len(quotas.cells.sizes)} cells in {quotas.k} parts, all within bounds")
+
+
+def _check_units(units: UnitParts, labels: Labels) -> Check:
+    """Check that all rows of a unit are in one part."""
+    part = np.full(len(units.table), -1, dtype=np.int64)
+    part[units.units] = labels
+    divided = np.unique(units.units[labels != part[units.units]])
+    if len(divided):
+        row = int(np.flatnonzero(units.units == divided[0])[0])
+        return Check("units whole", FAILED, f"{len(divided)} units are divided, such as that of row {row}")
+    return Check("units whole", OK, f"{len(part)} units, none divided")
 
 
 def _given(labels: Labels, report: Mapping[str, Any]) -> PartitionSolution:

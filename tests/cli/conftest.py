@@ -121,3 +121,34 @@ def command_line() -> Callable[..., Sequence[str | bytes]]:
 def files(folder: Path) -> Callable[[], set[str]]:
     """What the working directory holds, hidden names too."""
     return lambda: {entry.name for entry in folder.iterdir()}
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Run a short search where `feats.parquet` has patients, sites and ages; return exit code and words."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    n = 120
+    x = rng.normal(size=(n, 3)).astype(np.float32)
+    x[1::10] = x[::10]
+    table = {
+        **{f"f{column}": x[:, column] for column in range(3)},
+        "label": np.array(["cat", "dog", "cow"])[np.arange(n) % 3],
+        "domain": np.array(["art", "photo"])[rng.integers(0, 2, n)],
+        "site": rng.integers(0, 3, n),
+        "patient": [f"p{number}" for number in np.repeat(np.arange(n // 2), 2)],
+        "age": rng.normal(40, 10, n),
+        "id": [f"row {row}" for row in range(n)],
+    }
+    pq.write_table(pa.table(table), "feats.parquet")
+
+    def command(name: str, *words: object) -> tuple[int, str]:
+        capsys.readouterr()
+        quick = () if name == "verify" else ("--effort", "fast", "--restarts", 3)
+        features = () if name == "verify" else ("feats.parquet", "--columns", "f*")
+        code = run([str(word) for word in (name, *features, *quick, *words)])
+        return code, capsys.readouterr().err
+
+    return command

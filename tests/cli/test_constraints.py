@@ -13,40 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clustersplit_cli.cli.app import run
 from clustersplit_cli.reports.json_report import report_schema
 
 Said = tuple[int, str]
 Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command in a folder that holds `feats.parquet`; return its exit code and what it said."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(3)
-    n = 120
-    x = rng.normal(size=(n, 3)).astype(np.float32)
-    x[1::10] = x[::10]
-    table = {
-        **{f"f{column}": x[:, column] for column in range(3)},
-        "label": np.array(["cat", "dog", "cow"])[np.arange(n) % 3],
-        "domain": np.array(["art", "photo"])[rng.integers(0, 2, n)],
-        "site": rng.integers(0, 3, n),
-        "patient": [f"p{number}" for number in np.repeat(np.arange(n // 2), 2)],
-        "age": rng.normal(40, 10, n),
-        "id": [f"row {row}" for row in range(n)],
-    }
-    pq.write_table(pa.table(table), "feats.parquet")
-
-    def command(name: str, *words: object) -> Said:
-        capsys.readouterr()
-        quick = () if name == "verify" else ("--effort", "fast", "--restarts", 3)
-        features = () if name == "verify" else ("feats.parquet", "--columns", "f*")
-        code = run([str(word) for word in (name, *features, *quick, *words)])
-        return code, capsys.readouterr().err
-
-    return command
 
 
 def report(out: str) -> dict[str, Any]:
@@ -355,7 +325,7 @@ def test_parts_heed_forced_rows_and_tolerances(call: Call) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--keep-together", "patient"),
+        ("--keep-together", "patient", "--solver", "cbc"),
         ("--rounding", "nearest"),
         ("--h", "0.2"),
         ("--bound", "always"),
@@ -367,6 +337,25 @@ def test_options_that_parts_do_not_have_are_refused(call: Call, words: tuple[str
     code, said = call("split", "--parts", "a=0.5,b=0.5", *words)
     assert code == 2
     assert said.startswith("error: ")
+
+
+def test_parts_and_folds_of_whole_units_pass_their_verification(call: Call) -> None:
+    together = ("--keep-together", "patient", "--tolerance", "auto", "--restarts", "3", "--stratify", "label")
+    assert call("kfold", "--k", "3", *together, "--out", "folds")[0] == 0
+    assert call("split", "--parts", "a=0.5,b=0.3,c=0.2", *together, "--out", "parts")[0] == 0
+    patient = pq.read_table("feats.parquet")["patient"].to_numpy(zero_copy_only=False)
+    for name, number in (("folds", 3), ("parts", 3)):
+        found = report(name)["constraints"]
+        assert found["units"]["divided"] == 0
+        assert found["all_satisfied"]
+        assert len(report(name)["parts"]["parts"]) == number
+        passes(call, name, "--rerun")
+    fold = np.load("folds/folds.npy")
+    assert all(len(set(fold[patient == unit].tolist())) == 1 for unit in set(patient.tolist()))
+    moved = np.load("folds/fold_0/val.npy")
+    np.save("folds/fold_0/val.npy", moved[1:])
+    code, said = call("verify", "folds")
+    assert code == 1, said
 
 
 def test_hundreds_of_tiny_cells_need_balanced_rounding(call: Call) -> None:

@@ -148,3 +148,92 @@ def test_a_page_cannot_go_to_stdout(said: Callable[..., Any]) -> None:
     code, err = said("split", "feats.parquet", "--out", "-", "--format", "txt", "--html")
     assert code == 2
     assert "--out - writes no report.html" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["kfold", "feats.parquet", "--k", "3", "--seed", "4"],
+        [
+            "kfold",
+            "feats.parquet",
+            "--k",
+            "3",
+            "--keep-together",
+            "id",
+            "--tolerance",
+            "auto",
+            "--stratify",
+            "label",
+        ],
+        [
+            "split",
+            "feats.parquet",
+            "--parts",
+            "train=0.6,val=0.2,test=0.2",
+            "--tolerance",
+            "0.1",
+            "--id",
+            "id",
+        ],
+    ],
+)
+def test_folds_and_parts_are_drawn_at_once_and_later_and_can_be_made_again(
+    said: Callable[..., Any], folder: Path, words: list[str]
+) -> None:
+    assert said(*words, "--html", "--restarts", "3", "--out", "run")[0] == 0
+    page = folder / "run" / "report.html"
+    first = page.read_bytes()
+    assert said("report", "run", "--force") == (0, "wrote run/report.html\n")
+    assert page.read_bytes() == first
+    name, *again = command_on(page)
+    assert (name, again[0]) == ("clustersplit", words[0])
+    shutil.move(folder / "run", folder / "before")
+    assert said(*again)[0] == 0
+    for file in (folder / "before").rglob("*.npy"):
+        assert (folder / "run" / file.relative_to(folder / "before")).read_bytes() == file.read_bytes()
+    code, err = said("verify", "run")
+    assert code == 0, err
+
+
+def test_folds_of_units_say_how_even_they_are(
+    said: Callable[..., Any], folder: Path, table: pa.Table
+) -> None:
+    units = np.repeat(np.arange(7), [60, 10, 10, 10, 10, 10, 10])
+    pq.write_table(table.append_column("patient", pa.array(units)), folder / "feats.parquet")
+    options = ("--keep-together", "patient", "--tolerance", "auto", "--restarts", "2", "--stratify", "label")
+    assert said("kfold", "feats.parquet", "--k", "3", *options, "--html", "--out", "run")[0] == 0
+    page = unescape((folder / "run" / "report.html").read_text("utf-8").partition('id="plotly"')[0])
+    assert "every class keeps its share, as far as whole units allow, in every fold." in page
+    assert "Rows with the same patient stay together: 7 units of up to 60 rows, none divided." in page
+    assert "the smallest found, for the cells that need it." in page
+    code, err = said("kfold", "feats.parquet", "--k", "3", "--keep-together", "patient", "--out", "exact")
+    assert code == 3
+    assert "hint: with --tolerance" in err
+    code, err = said("kfold", "feats.parquet", "--tolerance", "0.1", "--out", "loose")
+    assert (code, "--tolerance has no effect on folds of single rows" in err) == (2, True)
+
+
+def test_folds_that_are_none_of_the_input_are_refused(said: Callable[..., Any], folder: Path) -> None:
+    assert said("kfold", "feats.parquet", "--k", "2", "--out", "run")[0] == 0
+    val = folder / "run" / "fold_1" / "val.npy"
+    np.save(val, np.load(val)[1:])
+    code, err = said("report", "run")
+    assert code == 2
+    assert "do not describe a split of the input" in err
+
+
+def test_units_pins_and_families_are_told_in_words(said: Callable[..., Any], folder: Path) -> None:
+    (folder / "val.txt").write_text("3\n8\n")
+    options = ("--stratify", "label", "--stratify", "domain", "--force-val", "val.txt", "--tolerance", "0.1")
+    assert said("split", "feats.parquet", *options, "--html", "--out", "run")[0] == 0
+    page = unescape((folder / "run" / "report.html").read_text("utf-8").partition('id="plotly"')[0])
+    assert "every class and every domain keeps its share within 10.0% of it." in page
+    assert "Each of 2 families of cells keeps its shares: label; domain." in page
+    assert "0 rows are forced into training and 2 into validation; all of them are there." in page
+    assert '<th scope="row">label cat</th>' in page
+    options = ("--keep-together", "exact-duplicates", "--tolerance", "auto", "--stratify", "label")
+    assert said("split", "feats.parquet", *options, "--html", "--out", "run", "--force")[0] == 0
+    page = unescape((folder / "run" / "report.html").read_text("utf-8").partition('id="plotly"')[0])
+    assert "Identical rows stay together: 108 different ones, up to 2 times each, none divided." in page
+    assert re.search(r"The tolerance is [0-9.]+( \(exact\))?, the smallest that can be met\.", page)

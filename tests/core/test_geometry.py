@@ -45,7 +45,7 @@ def exact_kernel(prepared: Prepared, n: int) -> NDArray[np.float64]:
 def test_a_geometry_is_one_matrix_however_it_is_asked(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("KERNEL_TILE", "COLUMN_TILE", "FACTOR_ROWS"):
+    for name in ("KERNEL_TILE", "FACTOR_ROWS"):
         monkeypatch.setattr(module, name, 17)  # several tiles, and a ragged last one
     n = 60
     X = np.random.default_rng(1).normal(size=(n, 5)).astype(dtype)

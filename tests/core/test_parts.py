@@ -86,3 +86,12 @@ def test_more_forced_rows_than_room_are_refused() -> None:
     pinned[:4] = 1
     with pytest.raises(InfeasibleError, match=r"4 rows of label=0 are forced into b, .* room for 3"):
         part_quotas(cells_of([10]), parse_parts("a=0.7,b=0.3"), [Fraction(0)], pinned)
+
+
+def test_forced_rows_that_leave_another_part_too_few_are_refused() -> None:
+    """There is room for what is forced into a part, but then the others do not get what they need."""
+    parts, room = parse_parts("a=0.4,b=0.4,c=0.2"), [Fraction(1, 4)]
+    quotas = part_quotas(cells_of([5]), parts, room)
+    assert (quotas.lower.tolist(), quotas.upper.tolist()) == ([[2, 2, 1]], [[3, 3, 1]])
+    with pytest.raises(InfeasibleError, match=r"label=0 has 5 rows, but .* add up to 6"):
+        part_quotas(cells_of([5]), parts, room, np.array([0, 0, 0, -1, -1]))

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
+from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import solve_program
-from clustersplit_cli.core.program import Limits, Program, column_classes, solve
+from clustersplit_cli.core.program import Limits, Program, column_classes
 
 
 def families(rng: np.random.Generator, n: int, widths: tuple[int, ...]) -> Any:
@@ -44,17 +45,28 @@ def all_choices(program: Program) -> NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["two families", "three families", "units", "pinned rows", "units with room", "pinned units"]
+    "kind",
+    [
+        *("two families", "three families", "units", "pinned rows", "units with room", "pinned units"),
+        *("one cell of units", "blocks of units", "pinned blocks of units"),
+    ],
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 10))
 def test_the_cheapest_of_all_choices_is_found(kind: str, seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
-    if "units" in kind:
+    if kind == "one cell of units":
+        matrix = sparse.csr_matrix(rng.integers(1, 4, (1, n)))
+    elif "blocks" in kind:
+        # Two cells with units of their own, and two that share theirs.
+        shape = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2]])
+        matrix = sparse.csr_matrix((shape[np.arange(n) % 4] * rng.integers(1, 4, (n, 1))).T)
+    elif "units" in kind:
         matrix = sparse.csr_matrix(rng.integers(0, 4, (3, n)))
     else:
         matrix = families(rng, n, (2, 2, 2) if kind == "three families" else (3, 2))
-    program = around(matrix, rng, 2 * (kind == "units with room"), 2 * ("pinned" in kind))
+    has_room = kind in ("units with room", "one cell of units", "blocks of units")
+    program = around(matrix, rng, 2 * has_room, 2 * ("pinned" in kind))
     costs = rng.normal(size=n) if seed % 3 else rng.integers(-2, 3, n).astype(float)
     found = solve(program, costs)
     assert found is not None
@@ -125,3 +137,28 @@ def test_classes_are_equal_columns() -> None:
     classes = column_classes(matrix)
     assert classes[0] == classes[2]
     assert len(set(classes.tolist())) == 3
+
+
+def test_blocks_are_cells_that_share_no_atoms() -> None:
+    matrix = sparse.csr_matrix(np.array([[1, 2, 0, 0], [0, 0, 3, 1], [0, 0, 0, 1]]))
+    program = Program(matrix, np.zeros(3, int), np.full(3, 5), np.array([-1, 1, 0, -1], np.int8))
+    assert program.blocks is not None
+    assert [block.atoms.tolist() for block in program.blocks] == [[0, 1], [2, 3]]
+    assert [block.program.fixed.tolist() for block in program.blocks] == [[-1, 1], [0, -1]]
+    assert program.blocks[1].program.blocks is None
+
+
+def test_a_large_cell_of_units_costs_what_branch_and_bound_finds() -> None:
+    rng = np.random.default_rng(8)
+    program = around(sparse.csr_matrix(rng.integers(1, 40, (1, 150))), rng)
+    costs = rng.normal(size=150)
+    found = solve(program, costs)
+    whole = milp(
+        costs,
+        integrality=np.ones(150),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(program.matrix, program.lower, program.upper),
+        options={"mip_rel_gap": 0.0},
+    )
+    assert found is not None
+    assert found.cost == pytest.approx(whole.fun, abs=1e-6)

@@ -134,3 +134,23 @@ def test_more_starts_never_do_worse_than_one(rows: int, make_dataset: Maker) -> 
             found = find_split(setting)
             psi.append(objectives(setting.problem, found.members[:, None])[0])
     assert psi[1] <= psi[0] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("effort", ["fast", "normal", "thorough"])
+@pytest.mark.parametrize("n", [60, 2500])
+def test_psi_falls_along_every_start_and_ends_where_it_was_measured(
+    n: int, effort: str, make_dataset: Maker
+) -> None:
+    rng = np.random.default_rng(n)
+    dataset = make_dataset(rng.normal(size=(n, 3)), label=rng.integers(0, 3, n))
+    options = check_options(SplitOptions(effort=effort, restarts=4, threads=1))
+    with prepared_setting(dataset, options, Stopwatch()) as setting:
+        solution = find_split(setting)
+    assert len(solution.runs) == 4
+    for run in solution.runs:
+        assert 1 <= len(run.trace) <= 24
+        assert run.trace[-1] == pytest.approx(run.psi, rel=1e-12)
+        assert np.isfinite(run.trace).all()
+        assert (np.diff(run.trace) <= 1e-6 * run.psi).all()
+    winner = solution.runs[solution.winner]
+    assert winner.trace[-1] == pytest.approx(min(run.psi for run in solution.runs), rel=1e-12)

@@ -25,7 +25,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def make_portrait(n: int = 40) -> Portrait:
-    row = RowWitness(3, "img/<3>.png", True, 0.25, {"label": "cat", "domain": "art"})
+    row = RowWitness(3, "img/<3>.png", 1, 0.25, {"label": "cat", "domain": "art"})
     return Portrait(
         map=RowMap(
             x=tuple(0.12345 * (i % 97) for i in range(n)),
@@ -33,7 +33,7 @@ def make_portrait(n: int = 40) -> Portrait:
             explained=(0.5, 0.25),
             rows=tuple(range(n)),
             ids=tuple(f"images/a_rather_long_folder/of_pictures/{i:07}.png" for i in range(n)),
-            in_val=tuple(i % 5 == 0 for i in range(n)),
+            part=tuple(int(i % 5 == 0) for i in range(n)),
             witness=tuple(0.0012345 * (i % 83) for i in range(n)),
             categories={"label": Category(tuple(i % 2 for i in range(n)), ("cat", "dog"))},
             n_rows=n,
@@ -42,7 +42,7 @@ def make_portrait(n: int = 40) -> Portrait:
         features=(FeatureShift("f1", -1.5), FeatureShift("f0", 0.5)),
         n_features=2,
         like_val=(row,),
-        like_train=(replace(row, in_val=False, witness=-0.2),),
+        like_train=(replace(row, part=0, witness=-0.2),),
     )
 
 

@@ -71,8 +71,8 @@ POOR_CONTRAST = """() => {
 
 
 @pytest.fixture(scope="module")
-def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on rows whose every name is an attack."""
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows whose every name is an attack."""
     folder = tmp_path_factory.mktemp("nasty")
     rng = np.random.default_rng(3)
     labels = np.array(NASTY)[np.arange(ROWS) % len(NASTY)]
@@ -84,11 +84,25 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "name": [f"<u>{row}</u><script>alert({row})</script>" for row in range(ROWS)],
         }
     )
-    features = folder / "<i>feats.parquet"
-    pq.write_table(table, features)
-    words = ["split", features, "--id", "name", "--columns", "<i>f*", "--html", "--quiet"]
-    assert run([*map(str, words), "--out", str(folder / "run")]) == 0
-    return folder / "run"
+    path = folder / "<i>feats.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+def made(command: str, features: Path, out: str, *options: str) -> Path:
+    words = [command, features, "--id", "name", "--columns", "<i>f*", "--html", "--quiet", *options]
+    assert run([*map(str, words), "--out", str(features.parent / out)]) == 0
+    return features.parent / out
+
+
+@pytest.fixture(scope="module")
+def run_directory(features: Path) -> Path:
+    return made("split", features, "run")
+
+
+@pytest.fixture(scope="module")
+def folds_directory(features: Path) -> Path:
+    return made("kfold", features, "folds", "--k", "4", "--restarts", "4")
 
 
 @dataclass
@@ -195,6 +209,53 @@ def test_hovering_shows_id_label_and_domain(light: Visit) -> None:
     assert f"label: {NASTY[7 % len(NASTY)]}" in shown
     assert "domain: " in shown
     assert "side: " in shown
+
+
+def test_every_start_has_its_line_in_the_chart_of_the_objective(light: Visit) -> None:
+    drawn = light.page.evaluate("document.getElementById('trace').data.map((line) => [line.name, line.y])")
+    assert [name for name, _ in drawn].count("winning start") == 1
+    assert len(drawn) == 10
+    assert all(len(line) >= 2 and line[0] > line[-1] for _, line in drawn)
+
+
+def test_folds_are_drawn_in_both_themes_without_errors_or_requests(
+    browser: Any, folds_directory: Path
+) -> None:
+    file = folds_directory / "report.html"
+    for scheme in ("light", "dark"):
+        seen = open_page(browser, file, scheme=scheme)
+        page = seen.page
+        for choice in page.locator("#colour-by input, #show input").all():
+            choice.check()
+            page.wait_for_timeout(100)
+        assert page.locator("#colour-by label, #show label").all_text_contents() == [
+            *("fold", "label", "domain", "witness"),
+            *("all rows", "fold_0", "fold_1", "fold_2", "fold_3"),
+        ]
+        page.locator("#show input").first.check()
+        page.locator("#colour-by input").first.check()
+        page.wait_for_timeout(200)
+        legend = page.locator("#map .legend text.legendtext").all_text_contents()
+        assert legend == ["fold_0", "fold_1", "fold_2", "fold_3"]
+        assert "fold: fold_" in hover_over_a_row(page, 7)
+        assert page.locator("#rest .point").count() == 21 * 4
+        assert page.evaluate(POOR_CONTRAST) == []
+        assert (seen.errors, seen.dialogs, seen.requests) == ([], [], [file.as_uri()])
+        assert page.locator("main img, main svg[onload], main a[href], main u").count() == 0
+
+
+def test_the_matrix_of_folds_is_that_of_the_report(browser: Any, folds_directory: Path) -> None:
+    import json
+
+    report = json.loads((folds_directory / "report.json").read_text("utf-8"))
+    page = open_page(browser, folds_directory / "report.html", width=400).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    rows = page.locator("#pairs-title ~ .scroll tbody tr")
+    for place, values in enumerate(report["parts"]["mmd"]):
+        shown = rows.nth(place).locator("td b").all_text_contents()
+        expected = [value for other, value in enumerate(values) if other != place]
+        assert [float(text) for text in shown[:-1]] == pytest.approx(expected, rel=5e-3)
+        assert float(shown[-1]) == pytest.approx(report["parts"]["parts"][place]["mmd_rest"], rel=5e-3)
 
 
 def test_the_keyboard_reaches_every_control_and_shows_where_it_is(light: Visit) -> None:

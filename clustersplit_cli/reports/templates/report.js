@@ -82,17 +82,21 @@
   const texts = Array.from({ length: count }, (_, i) => [
     rows.id ? `<b>${inert(rows.id[i])}</b> (row ${rows.row[i]})` : `<b>row ${rows.row[i]}</b>`,
     ...words.map((word) => `${inert(word)}: ${inert(rows.categories[word].names[rows.categories[word].codes[i]])}`),
-    `side: ${rows.val[i] ? "validation" : "training"}`,
+    `${data.part}: ${inert(data.sides[rows.part[i]].name)}`,
     `witness: ${rows.witness[i].toFixed(4)}`,
   ].join("<br>"));
   const drawable = document.createElement("canvas").getContext("webgl") ? "scattergl" : "scatter";
   const crowded = count > 4000 ? 1 : 0;
-  const SIDES = [
-    { val: 0, symbol: "circle", size: 5 - crowded, name: "training" },
-    { val: 1, symbol: "diamond", size: 7 - crowded, name: "validation" },
-  ];
+  const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "cross", "star", "pentagon", "triangle-down", "x", "hexagram"];
+  const SIDES = data.sides.map((side, part) => ({
+    part, symbol: SYMBOLS[part % SYMBOLS.length], size: (part ? 7 : 5) - crowded, name: inert(side.name), plain: side.name,
+    colour: () => (side.colour ? cssColour(side.colour) : PALETTE[theme()][part % PALETTE.light.length]),
+  }));
+  const LAST = SIDES.length - 1;
+  const MOST_SHOWN = 8;
   const MOST_NAMES = 10;
   const state = { colour: "side", show: "all" };
+  const shown = () => (state.show === "all" ? LAST : Number(state.show));
 
   function pick(test) {
     const found = [];
@@ -105,7 +109,7 @@
     return {
       type: drawable, mode: "markers", x: at(rows.x), y: at(rows.y), text: at(texts),
       hovertemplate: "%{text}<extra></extra>",
-      marker: { symbol: side.symbol, size: side.size, opacity: 0.78, line: { width: side.val ? 0.8 : 0, color: cssColour("card") }, ...marker },
+      marker: { symbol: side.symbol, size: side.size, opacity: 0.78, line: { width: side.part ? 0.8 : 0, color: cssColour("card") }, ...marker },
       ...more,
     };
   }
@@ -124,8 +128,8 @@
     const traces = [];
     for (const side of SIDES) {
       for (const group of groups) {
-        const own = pick((i) => rows.val[i] === side.val && group.has(i));
-        const listed = side.val === (state.show === "training" ? 0 : 1);
+        const own = pick((i) => rows.part[i] === side.part && group.has(i));
+        const listed = side.part === shown();
         traces.push(points(own, side, { color: group.colour }, {
           name: group.name, legendgroup: group.name, showlegend: listed, visible: visible(side),
         }));
@@ -134,20 +138,20 @@
     return traces;
   }
 
-  const visible = (side) => state.show === "all" || state.show === side.name;
+  const visible = (side) => state.show === "all" || Number(state.show) === side.part;
 
   function mapTraces() {
     if (state.colour === "side") {
-      return SIDES.map((side) => points(pick((i) => rows.val[i] === side.val), side,
-        { color: cssColour(side.val ? "val" : "train"), opacity: side.val ? 0.85 : 0.55 }, { name: side.name, visible: visible(side) }));
+      return SIDES.map((side) => points(pick((i) => rows.part[i] === side.part), side,
+        { color: side.colour(), opacity: side.part ? 0.85 : 0.55 }, { name: side.name, visible: visible(side) }));
     }
     if (state.colour === "witness") {
       const most = rows.witness.reduce((high, value) => Math.max(high, Math.abs(value)), 1e-12);
       const scale = [[0, cssColour("train")], [0.5, cssColour("neutral")], [1, cssColour("val")]];
       return SIDES.map((side) => {
-        const own = pick((i) => rows.val[i] === side.val);
+        const own = pick((i) => rows.part[i] === side.part);
         return points(own, side, {
-          color: own.map((i) => rows.witness[i]), cmin: -most, cmax: most, colorscale: scale, showscale: side.val === (state.show === "training" ? 0 : 1),
+          color: own.map((i) => rows.witness[i]), cmin: -most, cmax: most, colorscale: scale, showscale: side.part === shown(),
           colorbar: { title: { text: "witness", side: "right", font: { size: 12, color: cssColour("quiet") } }, thickness: 12, outlinewidth: 0, len: 0.7, tickfont: { size: 11, color: cssColour("quiet") } },
         }, { name: side.name, showlegend: false, visible: visible(side) });
       });
@@ -177,9 +181,10 @@
       byId(place).append(label);
     }
   }
-  choices("colour-by", "colour", [["side", "side"], ...words.map((word) => [`category:${word}`, word]), ["witness", "witness"]],
+  choices("colour-by", "colour", [["side", data.part], ...words.map((word) => [`category:${word}`, word]), ["witness", "witness"]],
     "side", (value) => { state.colour = value; drawMap(); });
-  choices("show", "show", [["all", "all rows"], ["training", "training"], ["validation", "validation"]],
+  const few = SIDES.length <= MOST_SHOWN ? SIDES : [];
+  choices("show", "show", [["all", "all rows"], ...few.map((side) => [String(side.part), side.plain])],
     "all", (value) => { state.show = value; drawMap(); });
   byId("map-controls").hidden = false;
 
@@ -209,25 +214,44 @@
     }), config);
   }
 
+  // Every part against the rest
+  function drawRest() {
+    const { value, random } = data.rest;
+    const names = SIDES.map((side) => side.name);
+    const chance = { x: [], y: [] };
+    random.forEach((parts, i) => parts.forEach((far, part) => { chance.x.push(far); chance.y.push(part + (((i * 7) % 11) / 11 - 0.5) * 0.5); }));
+    const traces = [
+      { type: "scatter", mode: "markers", name: "random", ...chance, marker: { size: 6, opacity: 0.45, color: cssColour("quiet") }, hovertemplate: "random: %{x:.4g}<extra></extra>" },
+      { type: "scatter", mode: "markers", name: `this ${data.part}`, x: value, y: value.map((_, part) => part), text: names,
+        marker: { size: 14, symbol: "diamond", color: SIDES.map((side) => side.colour()), line: { width: 1, color: cssColour("card") } }, hovertemplate: "%{text}: %{x:.4g}<extra></extra>" },
+    ];
+    return Plotly.react("rest", traces, layout({
+      xaxis: axis("MMD to all other rows", { range: [0, Math.max(...value, ...chance.x) * 1.06] }),
+      yaxis: axis("", { tickvals: names.map((_, part) => part), ticktext: names, range: [LAST + 0.6, -0.6], fixedrange: true, showgrid: false }),
+      legend: { orientation: "h", x: 1, xanchor: "right", y: 1.0, yanchor: "bottom" }, margin: { l: 48, r: 16, t: 24, b: 40 },
+    }), config);
+  }
+
   // The objective
   function drawTrace() {
-    const line = {
-      type: "scatter", mode: "lines+markers", name: "winning start", x: data.trace.map((p) => p.iteration), y: data.trace.map((p) => p.psi),
-      text: data.trace.map((p) => inert(p.phase)), line: { color: cssColour("val"), width: 2 }, marker: { size: 6, color: cssColour("val") },
-      hovertemplate: "step %{x} (%{text})<br>Ψ %{y:.6g}<extra></extra>",
-    };
-    const ends = {
-      type: "scatter", mode: "markers", name: "ends of all starts", x: data.restarts.map((r) => r.iterations), y: data.restarts.map((r) => r.psi),
-      text: data.restarts.map((r) => inert(r.start)), marker: { size: 9, symbol: "circle-open", color: cssColour("train"), line: { width: 2 } },
-      hovertemplate: "%{text}: %{x} steps<br>Ψ %{y:.6g}<extra></extra>",
-    };
-    return Plotly.react("trace", [line, ends], layout({
+    const runs = data.restarts.map((run) => ({ ...run, won: run.start === data.winner, trace: run.trace?.length ? run.trace : [run.psi] }));
+    runs.sort((a, b) => a.won - b.won);
+    const lines = runs.map((run, place) => {
+      const colour = cssColour(run.won ? "val" : "train");
+      return {
+        type: "scatter", mode: "lines+markers", name: run.won ? "winning start" : "other starts", legendgroup: run.won ? "won" : "others",
+        showlegend: run.won || place === 0, opacity: run.won ? 1 : 0.55, x: run.trace.map((_, step) => step), y: run.trace,
+        line: { color: colour, width: run.won ? 3 : 1.5 }, marker: { color: colour, size: run.trace.map((_, step) => (step === run.trace.length - 1 ? 8 : run.won ? 5 : 3)) },
+        hovertemplate: `${inert(run.start)}, step %{x}<br>Ψ %{y:.6g}<extra></extra>`,
+      };
+    });
+    return Plotly.react("trace", lines, layout({
       xaxis: axis("step", { rangemode: "tozero" }), yaxis: axis("Ψ, lower is better"),
       legend: { orientation: "h", x: 1, xanchor: "right", y: 1.0, yanchor: "bottom" }, margin: { l: 56, r: 16, t: 24, b: 40 },
     }), config);
   }
 
-  const drawAll = () => Promise.all([drawMap(), drawMmd(), ...(data.trace.length ? [drawTrace()] : [])]);
+  const drawAll = () => Promise.all([drawMap(), data.rest ? drawRest() : drawMmd(), ...(data.winner ? [drawTrace()] : [])]);
   const redraw = () => { applyTheme(); return drawAll(); };
   button.addEventListener("click", () => { chosen = theme() === "dark" ? "light" : "dark"; redraw(); });
   darkSystem.addEventListener("change", redraw);

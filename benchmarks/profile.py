@@ -1,0 +1,139 @@
+"""Where the time of a large Nyström run goes: products, exponentials, passes, selection, reading.
+
+Runs the pipeline in this process on generated rows of the size of Camelyon17, with clocks around its parts,
+on one worker, so that seconds add up. `--write` replaces the table in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+from clustersplit_cli.core import geometry, kernels
+from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.features import Features
+from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.readers import load
+from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.pipeline import find_split, prepared_setting, report_on
+from clustersplit_cli.stopwatch import Stopwatch
+
+WORDS = {
+    "reading": "reading, checking and hashing the files",
+    "product": "landmark matrix: products",
+    "exp": "landmark matrix: exponentials",
+    "prepare": "centring and scaling features",
+    "pass": "passes: the landmark matrix times vectors",
+    "selection": "selection: the cheapest rows of every cell",
+    "factoring": "factoring the kernel among landmarks",
+    "rest": "the rest: exploring a sample, polishing, certifying, measuring",
+}
+
+
+class Clocks:
+    """Seconds per part; a part within a part counts for itself alone."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the block's time for a part."""
+        self._switch()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._open.pop()
+
+    def _switch(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+    def around(self, owner: Any, method: str, name: str) -> None:
+        """Count all calls of a method for a part."""
+        plain: Callable[..., Any] = getattr(owner, method)
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            with self.part(name):
+                return plain(*arguments, **named)
+
+        setattr(owner, method, timed)
+
+
+def clocked_tile(clocks: Clocks) -> Callable[..., Any]:
+    """An RBF tile as `Kernel.tile` makes it, with its product and its exponential told apart."""
+
+    def tile(_: Kernel, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        with clocks.part("product"):
+            values = left @ right.T
+        with clocks.part("exp"):
+            values -= kernels.half_squares(left)[:, None]
+            values -= kernels.half_squares(right)[None, :]
+            np.minimum(values, 0, out=values)
+            np.exp(values, out=values)
+        return values
+
+    return tile
+
+
+def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
+    """Seconds per part of one run."""
+    path, _, label, _, domain = harness.write_generated(folder, n, d, 2, 4)
+    clocks = Clocks()
+    Kernel.tile = clocked_tile(clocks)  # type: ignore[method-assign]
+    clocks.around(Features, "block", "prepare")
+    for method in ("measure", "energy", "combine"):
+        clocks.around(geometry.FactorGeometry, method, "pass")
+    clocks.around(Selection, "choose", "selection")
+    clocks.around(geometry, "inverse_root", "factoring")
+    with clocks.part("reading"):
+        dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))
+    watch, options = Stopwatch(), check_options(SplitOptions(nystrom=str(q), bound="never", threads=1))
+    # The bound is left out, as it is by itself at this size.
+    with clocks.part("rest"), prepared_setting(dataset, options, watch) as setting:
+        report_on(setting, find_split(setting), config={}, stopwatch=watch)
+    return dict(clocks.seconds)
+
+
+def main() -> None:
+    """Print the table, and write it to the documentation if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=455_954)
+    parser.add_argument("--write", action="store_true", help="replace the table in docs/benchmarks.md")
+    options = parser.parse_args()
+    with harness.workspace() as folder:
+        seconds = profile(folder, options.rows, 512, 2000)
+    total = sum(seconds.values())
+    lines = [
+        f"{options.rows:,} rows of 512 features, 2,000 landmarks, one worker, {total:.0f} s in all, on "
+        f"{harness.machine()}.",
+        "",
+        "| part | seconds | share |",
+        "| --- | ---: | ---: |",
+    ]
+    lines += [
+        f"| {words} | {seconds.get(name, 0.0):.1f} | {100 * seconds.get(name, 0.0) / total:.0f} % |"
+        for name, words in WORDS.items()
+    ]
+    print("\n".join(lines))
+    if options.write:
+        harness.write_table("profile", lines)
+
+
+if __name__ == "__main__":
+    main()

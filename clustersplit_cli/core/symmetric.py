@@ -1,0 +1,128 @@
+"""A symmetric matrix that holds each pair of entries once, and is multiplied tile by tile.
+
+A kernel matrix is the largest thing in memory. Half of it says everything, and a tile that is in cache
+serves both halves of a product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from clustersplit_cli.core.workers import Workers, tiles
+
+Floats = NDArray[np.floating[Any]]
+
+STRIP_ROWS = 512
+COLUMN_TILE = 1024
+CONVERTED_ROWS = 128
+"""Rows of a tile that has to be converted: the copy must stay in cache."""
+
+
+@dataclass(frozen=True)
+class SymmetricMatrix:
+    """Strips of the upper triangle.
+
+    Attributes
+    ----------
+    strips : rows `i height ... (i + 1) height - 1`, each from column `i height` on.
+    """
+
+    n: int
+    height: int
+    strips: tuple[Floats, ...]
+
+    @classmethod
+    def empty(cls, n: int, dtype: DTypeLike, height: int = STRIP_ROWS) -> SymmetricMatrix:
+        """Room for a matrix whose strips are yet to be filled."""
+        strips = tuple(np.empty((stop - start, n - start), dtype) for start, stop in tiles(n, height))
+        return cls(n, height, strips)
+
+    @classmethod
+    def of(cls, array: Floats, height: int = STRIP_ROWS) -> SymmetricMatrix:
+        """Hold the upper triangle of an array."""
+        n = len(array)
+        return cls(n, height, tuple(array[start:stop, start:] for start, stop in tiles(n, height)))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of the entries."""
+        return self.strips[0].dtype
+
+    def multiply(self, vectors: Floats, workers: Workers) -> NDArray[np.float64]:
+        """Return the product with vectors of shape (n, r), as (r, n).
+
+        Tiles are multiplied in the precision of `vectors`; their sums are added in float64, in a fixed
+        order.
+        """
+        across = np.ascontiguousarray(vectors.T)
+        converts = across.dtype != self.dtype
+        width = len(across)
+
+        def one(index: int) -> NDArray[np.float64]:
+            strip, first = self.strips[index], index * self.height
+            h = len(strip)
+            mine = across[:, first:]
+            part = np.zeros((width, strip.shape[1]))
+            for top, bottom in tiles(h, CONVERTED_ROWS if converts else h):
+                for left, right in tiles(strip.shape[1], COLUMN_TILE):
+                    tile = strip[top:bottom, left:right].astype(across.dtype, copy=False)
+                    part[:, top:bottom] += mine[:, left:right] @ tile.T
+                    # The strip's first square is whole, all else stands for its mirror image too.
+                    if right > h:
+                        beyond = max(left, h)
+                        part[:, beyond:right] += mine[:, top:bottom] @ tile[:, beyond - left :]
+            return part
+
+        total = np.zeros((width, self.n))
+        for index, part in enumerate(workers.map(one, range(len(self.strips)))):
+            total[:, index * self.height :] += part
+        return total
+
+    def gather(
+        self, left: NDArray[np.int64], right: NDArray[np.int64], workers: Workers | None = None
+    ) -> Floats:
+        """Return the entries at all pairs of the given rows and columns."""
+        if not (_is_sorted(left) and _is_sorted(right)):
+            rows, row_of = np.unique(left, return_inverse=True)
+            columns, column_of = np.unique(right, return_inverse=True)
+            return self.gather(rows, columns, workers)[row_of[:, None], column_of]
+        result: Floats = np.empty((len(left), len(right)), self.dtype)
+        edges = np.arange(len(self.strips) + 1) * self.height
+        top, across = np.searchsorted(left, edges), np.searchsorted(right, edges)
+
+        def one(index: int) -> None:
+            strip, first = self.strips[index], edges[index]
+            rows, later = slice(top[index], top[index + 1]), slice(across[index], None)
+            result[rows, later] = strip[(left[rows] - first)[:, None], right[later] - first]
+            columns, below = slice(across[index], across[index + 1]), slice(top[index + 1], None)
+            result[below, columns] = strip[(right[columns] - first)[:, None], left[below] - first].T
+
+        if workers is None:
+            for index in range(len(self.strips)):
+                one(index)
+        else:
+            workers.run(one, range(len(self.strips)))
+        return result
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """Return some consecutive rows in full."""
+        return self.gather(np.arange(start, stop), np.arange(self.n))
+
+    def sum_of_squares(self, workers: Workers) -> float:
+        """Sum of all squared entries; rows are summed in the matrix's precision, their sums in float64."""
+
+        def one(strip: Floats) -> float:
+            h = len(strip)
+            square, beyond = strip[:, :h], strip[:, h:]
+            both = np.einsum("ij,ij->i", square, square).sum(dtype=np.float64)
+            return float(both + 2.0 * np.einsum("ij,ij->i", beyond, beyond).sum(dtype=np.float64))
+
+        return sum(workers.map(one, self.strips))
+
+
+def _is_sorted(places: NDArray[np.int64]) -> bool:
+    return bool((places[1:] >= places[:-1]).all())
