@@ -109,7 +109,9 @@ def settle(
     """Give places among identical rows to the lowest of them, and certify the result."""
     split, proposal = refined.split, refined.proposal
     if isinstance(split.rule, ByThreshold) and isinstance(split.rule.source, Differences):
-        rule = lowest_rows_first(ground.engine, split.rule, _largest_factor(ahead), ahead.plan.stored)
+        # Rows of linear kernels are converted before anything is multiplied.
+        precision = np.dtype(np.float64) if ahead.mixing is None else ahead.plan.stored
+        rule = lowest_rows_first(ground.engine, split.rule, _largest_factor(ahead), precision)
         if rule is not split.rule:
             (split,) = measure(ground, rule)
             proposal = None

@@ -146,7 +146,8 @@ def descend(ground: Ground, start: Held, *, max_passes: int) -> Refined:
     """
     split, psi, passes = start, [start.state.psi], 0
     while passes + 2 <= max_passes:
-        proposal = propose(ground, split, (f"pass {passes + 1}", f"pass {passes + 2}"))
+        labels = [f"pass {number} of {max_passes}" for number in (passes + 1, passes + 2)]
+        proposal = propose(ground, split, (labels[0], labels[1]))
         passes += 2
         best = proposal.best
         gain = split.state.psi - best.state.psi

@@ -63,6 +63,12 @@ def test_what_stream_writes_passes_verify_in_memory_and_in_pieces(
     assert len(found["constraints"]["cells"]) == 6
 
 
+def test_a_split_made_in_memory_verifies_in_pieces(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["split", "rows", *QUICK, "--engine", "local"]) == 0
+    assert report("rows_split")["certificate"]["backend"] == "cbc"
+    assert run(["verify", "rows_split", "--quiet", "--engine", "stream"]) == 0, capsys.readouterr().err
+
+
 def test_a_forged_index_file_fails_in_pieces_too(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["split", "rows", *QUICK, "--engine", "stream"]) == 0
     train, val = np.load("rows_split/train.npy"), np.load("rows_split/val.npy")
