@@ -3,6 +3,7 @@
 python -m benchmarks.engines stream FOLDER    more rows than memory, against the same rows in memory
 python -m benchmarks.engines cluster FOLDER   two workers, one of them killed, against one process
 python -m benchmarks.engines growth FOLDER    time against rows, and against workers
+python -m benchmarks.engines model FOLDER     what a row costs in every kind of pass, and what that predicts
 
 FOLDER holds the generated tables and is left as it was. With --write the page gets the measured lines.
 """
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,18 @@ import numpy as np
 
 from benchmarks.harness import Ran, median
 from benchmarks.tables import make_table
+from clustersplit_cli.blockwise import look, prospect
+from clustersplit_cli.blockwise_search import random_baseline, subsample, take_stock
+from clustersplit_cli.core.workers import pool
+from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.row_groups import open_layout
+from clustersplit_cli.engines.descent import choose, measure
+from clustersplit_cli.engines.rules import Differences, Listed
+from clustersplit_cli.engines.store import Room
+from clustersplit_cli.engines.stream import StreamEngine
+from clustersplit_cli.engines.tasks import Score
+from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.stopwatch import Stopwatch
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "scale.md"
@@ -144,6 +157,51 @@ def growth_case(folder: Path, rows: int, features: int, repeats: int) -> Iterato
     yield f"dask, {2 * rows:,} x {features}: one worker {timed[1]:.1f} s, two workers {timed[2]:.1f} s"
 
 
+def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterator[str]:
+    """Processor time per row of every kind of pass, on one thread; and the sum for a large table."""
+    table = make_table(folder / "model", rows, features, 2)
+    options = check_options(SplitOptions(nystrom=str(landmarks), threads=1, memory="16GB"))
+    layout = open_layout(ReadRequest(table), landmarks)
+    cost: dict[str, float] = {}
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        start = time.process_time()
+        yield
+        cost[name] = (time.process_time() - start) / rows
+
+    with pool(1) as workers, closing(StreamEngine(layout, Room(0, folder), workers)) as engine:
+        with timed("survey"):
+            surveyed = look(layout, engine, options, Stopwatch())
+        ahead = prospect(layout, engine, options, surveyed, landmarks, 0, workers, Stopwatch())
+        rule = Listed(np.arange(0, rows, 5))
+        with timed("factors"):
+            ground, held = take_stock(engine, ahead, rule)
+        with timed("sum"):
+            held = measure(ground, rule)[0]
+        source = Differences(held.state.weights[:, None], np.array([held.state.shift]))
+        with timed("score"):
+            engine.run(Score(source.weights))
+        with timed("select"):
+            target = ground.limits.target
+            choose(engine, source, np.stack([target, target], axis=1))
+        with timed("random"):
+            random_baseline(ground, ahead.streams.baseline)
+        with timed("gather"):
+            subsample(layout, ground, ahead, rule)
+    words = ", ".join(f"{name} {1e6 * seconds:.2f}" for name, seconds in cost.items())
+    yield f"d = {features}, q = {landmarks:,}, microseconds of one core per row: {words}"
+    # Survey, two gathers, factors with the first scores; sums and scores of three steps and a certificate.
+    steps = 4 * (cost["score"] + cost["select"] + cost["sum"])
+    per_row = cost["survey"] + 2 * cost["gather"] + cost["factors"] + cost["select"] + steps + cost["random"]
+    large, workers_there = 10**8, 16
+    seconds = large * per_row / workers_there
+    read, kept = 4 * large * features * 4, large * landmarks * 4
+    yield f"{large:,} x {features} on {workers_there} workers of one core: {seconds / 60:.0f} minutes of computing"
+    yield f"reading: {read / 1e12:.1f} TB from the input in four passes, {read / workers_there / 1e9:.0f} GB a worker"
+    yield f"factors: {kept / 1e12:.1f} TB, {kept / workers_there / 1e9:.0f} GB a worker, read 10 times"
+
+
 def write(case: str, lines: list[str]) -> None:
     """Put measured lines into the page, between the marks of their case."""
     text = PAGE.read_text("utf-8")
@@ -159,11 +217,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("case", choices=("stream", "cluster", "growth"))
+    parser.add_argument("case", choices=("stream", "cluster", "growth", "model"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--features", type=int)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--landmarks", type=int, default=2000, help="of the model")
     parser.add_argument("--memory", default="2GB")
     parser.add_argument("--local-memory", default="20GB")
     parser.add_argument("--write", action="store_true", help="put the lines into docs/scale.md")
@@ -178,6 +237,8 @@ def main() -> None:
             )
         elif given.case == "cluster":
             found = cluster_case(folder, given.rows or 1_000_000, given.features or 128)
+        elif given.case == "model":
+            found = model_case(folder, given.rows or 40_000, given.features or 768, given.landmarks)
         else:
             found = growth_case(folder, given.rows or 250_000, given.features or 128, given.repeats)
         lines = []

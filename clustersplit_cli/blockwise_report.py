@@ -14,8 +14,8 @@ from clustersplit_cli.core.mmd import SubsampleEstimate
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.descent import Ground, Refined
 from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.finishing import Accounts
 from clustersplit_cli.engines.memory import MemoryPlan
-from clustersplit_cli.engines.tasks import Accounts
 from clustersplit_cli.notices import about_cells, about_discrepancy, about_kernel
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.reports import summary

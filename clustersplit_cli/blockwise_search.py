@@ -36,8 +36,9 @@ from clustersplit_cli.engines.descent import (
 )
 from clustersplit_cli.engines.engine import Engine
 from clustersplit_cli.engines.factors import FactorPlan
+from clustersplit_cli.engines.finishing import CountSides, Ranked
 from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Uniform
-from clustersplit_cli.engines.tasks import CountSides, FactorMoments, Ranked
+from clustersplit_cli.engines.tasks import FactorMoments
 from clustersplit_cli.engines.ties import lowest_rows_first
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, silent

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.side_files import TRAIN, VAL
+from clustersplit_cli.engines.finishing import Sides
 from clustersplit_cli.engines.rules import Listed
-from clustersplit_cli.engines.tasks import Sides
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports import mmd_summary as summary
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing

@@ -162,7 +162,7 @@ def write_in_pieces(output: Output, job: Job, result: BlockwiseSplit) -> list[Pa
 def _rows_by_workers(job: Job, result: BlockwiseSplit, directory: Path) -> list[str]:
     """Have the workers write the side of every row; name the folder."""
     from clustersplit_cli.data.row_sides import ROWS_FOLDER
-    from clustersplit_cli.engines.tasks import WriteRows
+    from clustersplit_cli.engines.finishing import WriteRows
 
     folder = (directory / ROWS_FOLDER).resolve()
     folder.mkdir()
@@ -177,6 +177,6 @@ def _nothing(directory: Path) -> list[str]:
 def _sides(job: Job, result: BlockwiseSplit) -> NDArray[np.uint8]:
     import numpy as np
 
-    from clustersplit_cli.engines.tasks import Sides
+    from clustersplit_cli.engines.finishing import Sides
 
     return np.concatenate(job.engine.run(Sides(result.rule)))

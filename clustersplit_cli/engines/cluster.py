@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clustersplit_cli.data.row_groups import Layout, RowGroup
+from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engine_options import DASK, NO_SPILL, EngineOptions
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
-from clustersplit_cli.engines.shard import Portion
+from clustersplit_cli.engines.portions import portions, without_others
 from clustersplit_cli.engines.tasks import Task
 from clustersplit_cli.engines.worker import Opening, do_task, open_shard, tell_shard, versions
 from clustersplit_cli.errors import ClusterError, ClusterSplitError, UsageError
@@ -233,18 +233,6 @@ class ClusterEngine:
         )
 
 
-def portions(layout: Layout, count: int) -> list[Portion]:
-    """Cut the dataset into at most `count` portions of neighbouring row groups, about equal in rows."""
-    cuts: list[list[RowGroup]] = [[]]
-    share, done = layout.n_rows / max(1, min(count, len(layout.groups))), 0
-    for group in layout.groups:
-        if cuts[-1] and done + group.n_rows / 2 > share * len(cuts):
-            cuts.append([])
-        cuts[-1].append(group)
-        done += group.n_rows
-    return [Portion(number, layout, tuple(groups)) for number, groups in enumerate(cuts)]
-
-
 def _engine(
     client: Any, address: str, layout: Layout, options: EngineOptions, progress: Progress
 ) -> ClusterEngine:
@@ -260,18 +248,12 @@ def _engine(
     pieces = portions(layout, SHARDS_PER_THREAD * sum(threads.values()))
     beside = -(-len(pieces) // len(threads))
     openings = [
-        Opening(_without_others(piece), beside, options.spill_directory, options.spill != NO_SPILL)
+        Opening(without_others(piece), beside, options.spill_directory, options.spill != NO_SPILL)
         for piece in pieces
     ]
     engine = ClusterEngine(client, address, openings, progress)
     engine.notes = notes
     return engine
-
-
-def _without_others(portion: Portion) -> Portion:
-    from dataclasses import replace
-
-    return replace(portion, layout=replace(portion.layout, groups=(), stamps=()))
 
 
 def check_versions(client: Any) -> tuple[tuple[str, str], ...]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.thresholds import ordered_keys
 from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.finishing import Identities, NearThreshold
 from clustersplit_cli.engines.rules import ByThreshold, Differences
-from clustersplit_cli.engines.tasks import Identities, NearThreshold
 
 ROUNDING = 16.0
 """Equal rows' witnesses differ by no more than this many roundings of the largest factor's contribution."""

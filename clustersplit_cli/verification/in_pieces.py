@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.data.side_files import TRAIN, VAL
+from clustersplit_cli.engines.finishing import Sides
 from clustersplit_cli.engines.rules import Listed
-from clustersplit_cli.engines.tasks import Sides
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.scaling import Job, measure_blockwise, nameless, split_blockwise

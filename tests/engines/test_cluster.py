@@ -24,8 +24,8 @@ from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_sides import read_row_sides
 from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
+from clustersplit_cli.engines.finishing import Sides
 from clustersplit_cli.engines.rules import Listed
-from clustersplit_cli.engines.tasks import Sides
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.scaling import Job, opened_job

@@ -27,11 +27,11 @@ from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.row_groups import Layout, open_layout
 from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engines.descent import descend
+from clustersplit_cli.engines.finishing import Accounts, Sides
 from clustersplit_cli.engines.rules import Listed
 from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
 from clustersplit_cli.engines.stream import StreamEngine
-from clustersplit_cli.engines.tasks import Accounts, Sides
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.stopwatch import Stopwatch
 
