@@ -197,9 +197,10 @@ def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterat
     large, workers_there = 10**8, 16
     seconds = large * per_row / workers_there
     read, kept = 4 * large * features * 4, large * landmarks * 4
-    yield f"{large:,} x {features} on {workers_there} workers of one core: {seconds / 60:.0f} minutes of computing"
-    yield f"reading: {read / 1e12:.1f} TB from the input in four passes, {read / workers_there / 1e9:.0f} GB a worker"
-    yield f"factors: {kept / 1e12:.1f} TB, {kept / workers_there / 1e9:.0f} GB a worker, read 10 times"
+    yield f"{large:,} x {features} on {workers_there} workers of one core: {seconds / 60:.0f} minutes of work"
+    shares = (f"{size / 1e12:.1f} TB, {size / workers_there / 1e9:.0f} GB a worker" for size in (read, kept))
+    yield f"reading the input four times: {next(shares)}"
+    yield f"factors: {next(shares)}, read ten times"
 
 
 def write(case: str, lines: list[str]) -> None:
