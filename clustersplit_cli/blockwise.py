@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -72,11 +73,6 @@ class Prospect:
     sample: samples.Gathered
     streams: Streams
 
-    @property
-    def geometry(self) -> str:
-        """How the kernel is held."""
-        return "linear" if self.mixing is None else "nystrom"
-
 
 def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
     """Make the first pass, and give every cell its share.
@@ -95,9 +91,9 @@ def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwat
     with watch.step("constraints"):
         cells = _cells(layout, found)
         rounding = options.rounding or "nearest"
-        general = options.tolerance.of_cells([cells])[0]
-        allowed = [value if value is not None else 0 for value in general]
-        limits = make_constraints(cells, options.holdout, _fractions(allowed), rounding)
+        # The smallest tolerance that one family of cells can be met with is none.
+        allowed = [value or Fraction(0) for value in options.tolerance.of_cells([cells])[0]]
+        limits = make_constraints(cells, options.holdout, allowed, rounding)
         order = {tuple(name.values()): number for number, name in enumerate(cells.names)}
         numbering = Numbering(order, tuple(offsets))
         assert found.columns is not None
@@ -196,14 +192,12 @@ def _stateless_steps(options: CheckedOptions) -> tuple[Any, ...]:
 
 
 def _standardized(raw: Features, options: CheckedOptions, surveyed: Surveyed) -> _Standardized:
-    """The rows after `--standardize`, and for cosine kernels of length one, with their moments."""
+    """The rows after `--standardize`, and for cosine kernels of length one, with their moments.
+
+    Unit rows of standardized columns would take another pass, and are refused before any.
+    """
     found = surveyed.moments
     if options.standardize == "zscore":
-        if options.kernel == "cosine":
-            raise InputError(
-                "--standardize zscore with --kernel cosine needs all rows in memory",
-                hint="use --standardize l2, another kernel, or --engine local",
-            )
         varies = found.deviation > 0
         scale = 1 / np.where(varies, found.deviation, 1)
         assert surveyed.found.columns is not None
@@ -234,12 +228,6 @@ def _typical_row(layout: Layout, steps: tuple[Any, ...]) -> NDArray[np.float64]:
 def _merged(one: Found, other: Found) -> Found:
     one.merge(other)
     return one
-
-
-def _fractions(values: list[Any]) -> list[Any]:
-    from fractions import Fraction
-
-    return [Fraction(value) for value in values]
 
 
 def _cells(layout: Layout, found: Found) -> Cells:

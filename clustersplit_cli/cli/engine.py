@@ -142,7 +142,12 @@ def layout_and_plan(
     from clustersplit_cli.data.row_groups import open_layout
     from clustersplit_cli.engines.stream_plan import landmarks_of, plan_stream
 
-    needing = {"--solver cbc": checked.solver == "cbc", "--certify always": checked.certify == "always"}
+    needing = {
+        "--solver cbc": checked.solver == "cbc",
+        "--certify always": checked.certify == "always",
+        "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
+        and checked.kernel == "cosine",
+    }
     for name, given in needing.items():
         if given:
             raise UsageError(f"{name} needs all rows in memory", hint="leave it out, or use --engine local")

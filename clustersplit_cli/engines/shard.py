@@ -71,7 +71,9 @@ class Shard:
     _scored: tuple[bytes, NDArray[np.float64]] | None = None
 
     def survey(self, shift: NDArray[np.float64], steps: tuple[Step, ...]) -> Found:
-        """Look at all rows for the first time."""
+        """Look at all rows for the first time, or anew."""
+        self.close()
+        self._store = self._codes = self._scored = None
         surveyor = Surveyor(self.portion.layout, shift, steps, self.workers)
         layout = self.portion.layout
         names = [

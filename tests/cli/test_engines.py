@@ -132,6 +132,7 @@ def test_annotated_rows_and_indices_on_stdout(rows: Path, capfdbinary: Any) -> N
         (["--keep-together", "label"], "--keep-together needs all rows in memory"),
         (["--solver", "cbc"], "--solver cbc needs all rows in memory"),
         (["--certify", "always"], "--certify always needs all rows in memory"),
+        (["--kernel", "cosine", "--standardize", "zscore"], "zscore with --kernel cosine needs all rows"),
         (["--nystrom", "off"], "--nystrom off keeps the exact kernel in memory"),
         (["--parts", "a=0.5,b=0.5"], "split --parts keeps all rows in memory"),
         (["--passes", "1"], "--passes must be at least 2"),
