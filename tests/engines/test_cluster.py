@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("distributed")
-sys.path.insert(0, str(Path(__file__).parent))
-
-from processes import Cluster, WireTap, cluster
 
 from clustersplit_cli import blockwise_search as stages
 from clustersplit_cli.blockwise import Prospect, look, prospect
@@ -31,11 +25,13 @@ from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.scaling import Job, opened_job
 from clustersplit_cli.stopwatch import Stopwatch
 
+pytest.importorskip("distributed")
+
 OPTIONS = check_options(SplitOptions(nystrom="60", effort="fast", threads=1))
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def running(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
@@ -71,7 +67,7 @@ def expected(table: Path) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def test_two_workers_give_what_one_process_gives_to_the_last_bit(
-    table: Path, running: Cluster, expected: tuple[np.ndarray, tuple[float, ...]]
+    table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
 ) -> None:
     with job(table, running.address) as (opened, ahead):
         assert opened.engine.n_workers == 2
@@ -81,7 +77,7 @@ def test_two_workers_give_what_one_process_gives_to_the_last_bit(
 
 
 def test_a_worker_that_is_killed_changes_nothing(
-    table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
+    cluster: Any, table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
 ) -> None:
     with cluster(tmp_path) as own, job(table, own.address) as (opened, ahead):
         start = started(opened, ahead)
@@ -96,12 +92,12 @@ def test_a_worker_that_is_killed_changes_nothing(
 
 
 def test_traffic_per_pass_does_not_grow_with_the_rows(
-    tmp_path: Path, running: Cluster, write: Callable[..., Path]
+    tmp_path: Path, running: Any, wire_tap: Any, write: Callable[..., Path]
 ) -> None:
     traffic = []
     for rows in (4000, 16_000):
         path = write(tmp_path / str(rows), rows, group=rows // 8)
-        tap = WireTap(running.address)
+        tap = wire_tap(running.address)
         with job(path, tap.address) as (opened, ahead):
             ground, start = started(opened, ahead)
             proposal = propose(ground, start)
@@ -118,7 +114,7 @@ def test_traffic_per_pass_does_not_grow_with_the_rows(
 
 
 def test_the_command_writes_the_side_of_every_row_and_verifies(
-    table: Path, running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--nystrom", "60", "--effort", "fast", "--quiet"]
     on_cluster = ["--engine", "dask", "--scheduler", running.address]
@@ -159,7 +155,7 @@ def test_a_scheduler_that_is_not_there_is_one_line(
     assert not out.exists()
 
 
-def test_a_worker_of_another_version_is_named(table: Path, tmp_path: Path) -> None:
+def test_a_worker_of_another_version_is_named(cluster: Any, table: Path, tmp_path: Path) -> None:
     other = tmp_path / "other_version.py"
     other.write_text("import clustersplit_cli\nclustersplit_cli.__version__ = '9.9.9'\n")
     with cluster(tmp_path, workers=0) as own:
@@ -172,7 +168,7 @@ def test_a_worker_of_another_version_is_named(table: Path, tmp_path: Path) -> No
 
 
 def test_a_mistake_in_the_input_is_told_as_if_it_were_read_here(
-    running: Cluster, tmp_path: Path, write: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    running: Any, tmp_path: Path, write: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "bad", 2000)
     options: list[Any] = ["--exclude", "label=dodo", "--engine", "dask", "--scheduler", running.address, "-q"]

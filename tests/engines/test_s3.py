@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from clustersplit_cli.cli.app import run
 
 pytest.importorskip("moto")
 pytest.importorskip("flask")
 fs = pytest.importorskip("pyarrow.fs")
 if not hasattr(fs, "S3FileSystem"):
     pytest.skip("this pyarrow has no S3", allow_module_level=True)
-sys.path.insert(0, str(Path(__file__).parent))
-
-from processes import cluster  # noqa: E402
-
-from clustersplit_cli.cli.app import run  # noqa: E402
 
 COMMON = ["--nystrom", "60", "--effort", "fast", "--quiet"]
 
@@ -53,7 +50,9 @@ def url(server: str, key: str, user: str = "") -> str:
     return f"s3://{user}rows/{key}?endpoint_override={server}&scheme=http&region=us-east-1"
 
 
-def test_stream_and_dask_read_a_url_as_they_read_files(server: str, table: Path, tmp_path: Path) -> None:
+def test_stream_and_dask_read_a_url_as_they_read_files(
+    server: str, cluster: Any, table: Path, tmp_path: Path
+) -> None:
     where = {name: tmp_path / name for name in ("files", "stream", "dask")}
     assert run(["split", str(table), *COMMON, "--engine", "stream", "--out", str(where["files"])]) == 0
     assert run(["split", url(server, "tables/one"), *COMMON, "--out", str(where["stream"])]) == 0
