@@ -9,6 +9,7 @@ import numpy as np
 
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, moments
+from clustersplit_cli.core.field import SMALL
 from clustersplit_cli.core.image import IMAGE_RANK, SAMPLE_ROWS
 from clustersplit_cli.core.kernels import (
     WIDTH_RULES,
@@ -18,7 +19,7 @@ from clustersplit_cli.core.kernels import (
     prepare,
     standardize,
 )
-from clustersplit_cli.core.search import EFFORTS, SMALL
+from clustersplit_cli.core.search import EFFORTS
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.memory import MemoryPlan

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,12 +127,12 @@ def split(
     with_portrait : also gather what an HTML report draws.
     """
     watch = stopwatch or Stopwatch()
-    with prepared_setting(dataset, options, watch, progress) as setting:
-        with watch.step("search"), beside(partial(_context_ahead, setting, watch)) as context:
-            solution = find_split(setting, progress)
-        known = context.result()
+    with prepared_setting(dataset, options, watch, progress) as setting, ThreadPoolExecutor(2) as aside:
+        ahead = Ahead(setting, watch, aside)
+        with watch.step("search"):
+            solution = find_split(setting, progress, announce=ahead.certify)
         outcome = report_on(
-            setting, solution, config=config or {}, stopwatch=watch, context=known, progress=progress
+            setting, solution, config=config or {}, stopwatch=watch, ahead=ahead, progress=progress
         )
         members = solution.members
         portrait = portrait_of(setting, members, outcome.random) if with_portrait else None
@@ -155,8 +155,18 @@ def prepared_setting(
         yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
 
 
-def find_split(setting: Setting, progress: Progress = silent, count: int = 1) -> Solution:
-    """Search for the split with the largest MMD, and for `count` different ones if that is more than one."""
+def find_split(
+    setting: Setting,
+    progress: Progress = silent,
+    count: int = 1,
+    announce: Callable[[Members], None] = lambda members: None,
+) -> Solution:
+    """Search for the split with the largest MMD, and for `count` different ones if that is more than one.
+
+    Parameters
+    ----------
+    announce : may hear of the split before the account of the search is drawn up.
+    """
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     if not setting.requirements.separates:
         return _find_coupled(setting, progress, count)
@@ -173,6 +183,7 @@ def find_split(setting: Setting, progress: Progress = silent, count: int = 1) ->
         canonical=lambda found: lowest_rows_first(
             found, setting.dataset.features, constraints.cells.codes, workers
         ),
+        announce=announce,
         count=count,
         progress=progress,
     )
@@ -210,29 +221,22 @@ def report_on(
     *,
     config: Mapping[str, Any],
     stopwatch: Stopwatch,
-    context: Context | None = None,
+    ahead: Ahead | None = None,
     progress: Progress = silent,
 ) -> Outcome:
     """Measure a split, whoever made it, and compare it with random ones.
 
     Parameters
     ----------
-    context : what other splits reach, if it is known already.
+    ahead : what was begun during the search.
     """
     problem, members, options = setting.problem, solution.members, setting.options
-    with stopwatch.step("search"):
-        measured = evaluate(problem, members)
     progress("certificate", 0, 0)
-
-    def certified() -> FixedPoint | None:
-        with stopwatch.step("certificate"):
-            if setting.requirements.separates:
-                return certify(measured, members, problem.constraints, options.certify)
-            return certify_coupled(measured, members, setting.requirements, options.certify)
-
-    with beside(certified) as pending:
-        context = context or measure_context(setting, stopwatch)
-    certificate = pending.result()
+    with ThreadPoolExecutor(1) as aside:
+        certified = ahead and ahead.certified
+        certified = certified or aside.submit(measure_and_certify, setting, members, stopwatch)
+        context = (ahead and ahead.context.result()) or measure_context(setting, stopwatch)
+        measured, certificate = certified.result()
     estimate = None
     if setting.memory.geometry == "nystrom":
         with stopwatch.step("subsample"):
@@ -278,22 +282,37 @@ def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
     return Context(bound, random)
 
 
-def _context_ahead(setting: Setting, stopwatch: Stopwatch) -> Context | None:
-    """The context, unless it shares random streams with the search: then it has to wait."""
-    if not setting.requirements.separates:
-        return None
-    _ = setting.problem.row_sums  # the search will need them once it has explored
-    return measure_context(setting, stopwatch)
+def measure_and_certify(
+    setting: Setting, members: Members, stopwatch: Stopwatch
+) -> tuple[Evaluation, FixedPoint | None]:
+    """Measure a split in float64 and prove that it is a fixed point."""
+    with stopwatch.step("measure"):
+        measured = evaluate(setting.problem, members)
+    how, constraints = setting.options.certify, setting.problem.constraints
+    with stopwatch.step("certificate"):
+        if setting.requirements.separates:
+            return measured, certify(measured, members, constraints, how)
+        return measured, certify_coupled(measured, members, setting.requirements, how)
 
 
-Result = TypeVar("Result")
+class Ahead:
+    """What need not wait for the search to end: the context, and the certificate of the split once found."""
 
+    def __init__(self, setting: Setting, stopwatch: Stopwatch, aside: ThreadPoolExecutor) -> None:
+        self._setting, self._stopwatch, self._aside = setting, stopwatch, aside
+        self.context = aside.submit(self._measure_context)
+        self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
 
-@contextmanager
-def beside(task: Callable[[], Result]) -> Iterator[Future[Result]]:
-    """Run a task in a thread of its own while the block goes on; wait for it at the block's end."""
-    with ThreadPoolExecutor(1) as aside:
-        yield aside.submit(task)
+    def certify(self, members: Members) -> None:
+        """Begin to measure and certify the split that was found."""
+        self.certified = self._aside.submit(measure_and_certify, self._setting, members, self._stopwatch)
+
+    def _measure_context(self) -> Context | None:
+        """The context, unless it shares random streams with the search: then it has to wait."""
+        if not self._setting.requirements.separates:
+            return None
+        _ = self._setting.problem.row_sums  # the search will need them once it has explored
+        return measure_context(self._setting, self._stopwatch)
 
 
 def _drawn(setting: Setting) -> Members | None:

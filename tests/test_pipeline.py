@@ -268,9 +268,9 @@ def test_nystrom_on_all_rows_finds_the_exact_split(make_dataset: Maker) -> None:
 
 
 def test_a_budget_too_small_for_the_kernel_takes_landmarks_and_says_so(make_dataset: Maker) -> None:
-    dataset = make_dataset(clustered(6000, 10))
+    dataset = make_dataset(clustered(12_000, 10))
     dense, few = (
-        plan(Extent(6000, 4, 8), check_options(SplitOptions(nystrom=how, memory="9GB", threads=1)))
+        plan(Extent(12_000, 4, 8), check_options(SplitOptions(nystrom=how, memory="9GB", threads=1)))
         for how in ("off", "2000")
     )
     assert dense is not None and few is not None and few.bytes < dense.bytes

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,18 +94,23 @@ def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolutio
     SolverError
         When CBC is missing, fails, or does not prove optimality.
     """
-    rows = (
-        (members, np.ones(len(members), np.int64), int(low), int(high))
-        for members, low, high in zip(
-            np.split(constraints.order, constraints.offsets[1:-1]),
-            constraints.lower,
-            constraints.upper,
-            strict=True,
-        )
-    )
-    values, cost = _run_cbc(costs, list(rows), np.full(len(costs), -1, np.int8))
-    distance = float(np.abs(values - np.round(values)).max(initial=0.0))
-    return LPSolution("optimal", values > 0.5, distance <= INTEGRALITY_TOLERANCE, cost)
+    return solve_assignments([costs], constraints)[0]
+
+
+def solve_assignments(costs: Sequence[NDArray[Any]], constraints: Constraints) -> list[LPSolution]:
+    """Solve the same program for several costs; it is stated once."""
+    members = np.split(constraints.order, constraints.offsets[1:-1])
+    rows = [
+        (rows, np.ones(len(rows), np.int64), int(low), int(high))
+        for rows, low, high in zip(members, constraints.lower, constraints.upper, strict=True)
+    ]
+    model = _Model(rows, np.full(constraints.n, -1, np.int8))
+    found = []
+    for each in costs:
+        values, cost = model.solve(each)
+        distance = float(np.abs(values - np.round(values)).max(initial=0.0))
+        found.append(LPSolution("optimal", values > 0.5, distance <= INTEGRALITY_TOLERANCE, cost))
+    return found
 
 
 def solve_program(
@@ -129,11 +134,11 @@ def solve_program(
         (matrix.indices[first:last], matrix.data[first:last], int(low), int(high))
         for first, last, low, high in spans
     ]
-    values, cost = _run_cbc(costs, rows, program.fixed)
+    values, cost = _Model(rows, program.fixed).solve(costs)
     if np.abs(values - np.round(values)).max(initial=0.0) <= INTEGRALITY_TOLERANCE:
         return LPSolution("optimal", values > 0.5, True, cost)
     search = _Branching(present, gap, seconds)
-    found, best = _run_cbc(costs, rows, program.fixed, search)
+    found, best = _Model(rows, program.fixed, search).branch(costs)
     if found is None:
         if present is None:
             raise SolverError(
@@ -166,7 +171,8 @@ def solve_transport(
     rows = [(place[row], one[:k], 1, 1) for row in range(m)]
     rows += [(place[:, part], one[:m], int(lower[part]), int(upper[part])) for part in range(k)]
     # Costs that all parts of a row share change nothing, and would make CBC's tolerances coarse.
-    values, _ = _run_cbc((costs - costs.min(axis=1)[:, None]).reshape(-1), rows, np.full(m * k, -1, np.int8))
+    relative = (costs - costs.min(axis=1)[:, None]).reshape(-1)
+    values, _ = _Model(rows, np.full(m * k, -1, np.int8)).solve(relative)
     distance = float(np.abs(values - np.round(values)).max(initial=0.0))
     return values.reshape(m, k).argmax(axis=1), distance <= INTEGRALITY_TOLERANCE
 
@@ -184,68 +190,84 @@ class _Branching:
 _Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
 
 
-@overload
-def _run_cbc(
-    costs: NDArray[Any], rows: Sequence[_Row], fixed: NDArray[np.int8]
-) -> tuple[NDArray[np.float64], float]: ...
+class _Model:
+    """One program as PuLP holds it: which atoms to choose, without their costs."""
 
+    def __init__(
+        self, rows: Sequence[_Row], fixed: NDArray[np.int8], search: _Branching | None = None
+    ) -> None:
+        import pulp
 
-@overload
-def _run_cbc(
-    costs: NDArray[Any], rows: Sequence[_Row], fixed: NDArray[np.int8], search: _Branching
-) -> tuple[NDArray[np.float64] | None, float]: ...
+        self._binary, self._search = find_cbc(), search
+        self._program = pulp.LpProblem("assignment", pulp.LpMinimize)
+        kind = pulp.LpContinuous if search is None else pulp.LpInteger
+        low, high = np.maximum(fixed, 0).tolist(), np.where(fixed == 0, 0, 1).tolist()
+        self._atoms = [
+            self._program.add_variable(f"u{atom}", low[atom], high[atom], kind) for atom in range(len(fixed))
+        ]
+        for members, weights, least, most in rows:
+            count = [(self._atoms[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
+            senses = (
+                [(pulp.LpConstraintEQ, least)]
+                if least == most
+                else [(pulp.LpConstraintGE, least), (pulp.LpConstraintLE, most)]
+            )
+            for sense, bound in senses:
+                self._program += pulp.LpConstraint(pulp.LpAffineExpression(count), sense, rhs=bound)
 
+    def solve(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+        """Return the values of a relaxed program, proven optimal, and their cost."""
+        import pulp
 
-def _run_cbc(
-    costs: NDArray[Any], rows: Sequence[_Row], fixed: NDArray[np.int8], search: _Branching | None = None
-) -> tuple[NDArray[np.float64] | None, float]:
-    """Solve one program; return its values, or None if nothing was found in time, and its cost."""
-    import pulp
-
-    binary = find_cbc()
-    # CBC's tolerances are absolute: bring costs to a common scale.
-    scale = float(np.abs(costs).max(initial=0.0)) or 1.0
-    program = pulp.LpProblem("assignment", pulp.LpMinimize)
-    kind = pulp.LpContinuous if search is None else pulp.LpInteger
-    low, high = np.maximum(fixed, 0).tolist(), np.where(fixed == 0, 0, 1).tolist()
-    atoms = [program.add_variable(f"u{atom}", low[atom], high[atom], kind) for atom in range(len(costs))]
-    program += pulp.LpAffineExpression(zip(atoms, (costs / scale).tolist(), strict=True))
-    for members, weights, least, most in rows:
-        count = [(atoms[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
-        senses = (
-            [(pulp.LpConstraintEQ, least)]
-            if least == most
-            else [(pulp.LpConstraintGE, least), (pulp.LpConstraintLE, most)]
-        )
-        for sense, bound in senses:
-            program += pulp.LpConstraint(pulp.LpAffineExpression(count), sense, rhs=bound)
-    options: dict[str, Any] = {}
-    if search is not None:
-        options = {"gapRel": search.gap, "timeLimit": search.seconds, "warmStart": search.present is not None}
-        for atom, chosen in zip(atoms, [] if search.present is None else search.present, strict=False):
-            atom.setInitialValue(int(chosen))
-    with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
-        solver = pulp.COIN_CMD(path=binary, msg=False, threads=1, **options)
-        solver.tmpDir = folder
-        try:
-            program.solve(solver)
-        except (pulp.PulpSolverError, OSError) as error:
+        if not self._run(costs, {}):
+            status = pulp.LpStatus[self._program.status].lower()
             raise SolverError(
-                f"CBC failed on the assignment program: {error}", hint=f"binary: {binary}"
-            ) from error
-    # PuLP says "Optimal" even when CBC only ran out of time; the solution status tells them apart.
-    proven = program.status == pulp.LpStatusOptimal and program.sol_status == pulp.LpSolutionOptimal
-    if not proven and search is None:
-        status = pulp.LpStatus[program.status].lower()
-        raise SolverError(
-            f"CBC did not prove the assignment program optimal (status: {status})", hint=f"binary: {binary}"
-        )
-    if search is not None:
-        search.stopped_early = not proven
-        if program.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+                f"CBC did not prove the assignment program optimal (status: {status})",
+                hint=f"binary: {self._binary}",
+            )
+        return self._values(costs)
+
+    def branch(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64] | None, float]:
+        """Return integer values and their cost, or None if nothing was found in time."""
+        import pulp
+
+        search = self._search
+        assert search is not None
+        options = {"gapRel": search.gap, "timeLimit": search.seconds, "warmStart": search.present is not None}
+        for atom, chosen in zip(self._atoms, [] if search.present is None else search.present, strict=False):
+            atom.setInitialValue(int(chosen))
+        search.stopped_early = not self._run(costs, options)
+        if self._program.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
             return None, np.inf
-    values = np.array([atom.varValue or 0.0 for atom in atoms])
-    return values, float(np.asarray(costs, dtype=np.float64) @ values)
+        return self._values(costs)
+
+    def _run(self, costs: NDArray[Any], options: dict[str, Any]) -> bool:
+        """Let CBC solve the program; return whether it proved the solution optimal."""
+        import pulp
+
+        # CBC's tolerances are absolute: bring costs to a common scale.
+        scale = float(np.abs(costs).max(initial=0.0)) or 1.0
+        self._program.setObjective(
+            pulp.LpAffineExpression(zip(self._atoms, (costs / scale).tolist(), strict=True))
+        )
+        with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
+            solver = pulp.COIN_CMD(path=self._binary, msg=False, threads=1, **options)
+            solver.tmpDir = folder
+            try:
+                self._program.solve(solver)
+            except (pulp.PulpSolverError, OSError) as error:
+                raise SolverError(
+                    f"CBC failed on the assignment program: {error}", hint=f"binary: {self._binary}"
+                ) from error
+        # PuLP says "Optimal" even when CBC only ran out of time; the solution status tells them apart.
+        return bool(
+            self._program.status == pulp.LpStatusOptimal
+            and self._program.sol_status == pulp.LpSolutionOptimal
+        )
+
+    def _values(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+        values = np.array([atom.varValue or 0.0 for atom in self._atoms])
+        return values, float(np.asarray(costs, dtype=np.float64) @ values)
 
 
 def _plain_folder() -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.branching import solve
-from clustersplit_cli.core.cbc import solve_assignment, solve_program
+from clustersplit_cli.core.cbc import solve_assignments, solve_program
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Evaluation, Members
 from clustersplit_cli.core.program import Limits
@@ -42,10 +40,7 @@ class FixedPoint:
 def certify_by_cbc(evaluation: Evaluation, members: Members, constraints: Constraints) -> FixedPoint:
     """Solve both orientations as relaxed linear programs with PuLP and CBC."""
     difference = evaluation.difference
-    # CBC is a process of its own: one program is written while the other is solved.
-    with ThreadPoolExecutor(2) as beside:
-        answers = beside.map(partial(solve_assignment, constraints=constraints), (difference, -difference))
-        kept, turned = answers
+    kept, turned = solve_assignments((difference, -difference), constraints)
     costs = (
         evaluation.training_cost + float(difference[kept.chosen].sum()),
         evaluation.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),

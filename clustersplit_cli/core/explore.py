@@ -16,6 +16,8 @@ from clustersplit_cli.progress import Progress, silent
 
 WORTHWHILE = 2e-5
 """A round that explains less than this share of scatter more has brought nothing."""
+SAME, AGREEING = 3e-4, 3
+"""Starts agree if so many of them explain the same scatter but for this share."""
 
 
 def explore(
@@ -110,6 +112,12 @@ def perturb(
         gain = best - float(end.psi.min())
         stale = 0 if gain > WORTHWHILE * (field.ssq_total - best) else stale + 1
     return trails
+
+
+def agree(field: Problem, trails: list[Trail]) -> bool:
+    """Whether several starts ended as low as the lowest: then there is little left to find."""
+    explained = np.array([field.ssq_total - trail.psi for trail in trails])
+    return int((explained >= (1.0 - SAME) * explained.max()).sum()) >= AGREEING
 
 
 def _tilts(factors: Floats, count: int, rng: np.random.Generator) -> Floats:

@@ -11,23 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner
-from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
+from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
-from clustersplit_cli.core.explore import explore, perturb
+from clustersplit_cli.core.explore import agree, explore, perturb
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.geometry import image_geometry
-from clustersplit_cli.core.image import SAMPLE_ROWS, Image
+from clustersplit_cli.core.field import SMALL, make_field
+from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Members, Problem, objectives, split_weights
+from clustersplit_cli.core.problem import Members, Problem, objectives
 from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.starts import (
-    at_targets,
     kick_directions,
-    leading_axes,
     perturbed_splits,
     random_splits,
     spectral_splits,
@@ -36,10 +33,10 @@ from clustersplit_cli.core.trail import Trail, best_distinct, shortened
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
-SMALL = 2048
-"""Up to this many rows a pass over the kernel itself costs next to nothing."""
 LARGE = 50_000
 """From this many rows on, passes are so dear that fewer candidates are settled."""
+PROMISING = 0.95
+"""Share of the best split's explained scatter below which a split on the image is not worth settling."""
 POLISHED = 4
 """Candidates that are polished on larger problems."""
 ROUGH_ROUNDS = 4
@@ -136,6 +133,7 @@ def search(
     nonnegative: bool,
     rng: np.random.Generator,
     canonical: Callable[[Members], Members] = lambda members: members,
+    announce: Callable[[Members], None] = lambda members: None,
     count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
@@ -148,21 +146,23 @@ def search(
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows.
+    announce : hears of the split once it is found, before the account of the search is drawn up.
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
     is_small = problem.n <= SMALL
-    field = _field(problem, image, workers, sample_rng)
+    field = make_field(problem, image, workers, sample_rng)
     names, starts = _starts(field.problem, field.factors, restarts, start_rng)
     roam = assigner(field.problem.constraints)
     ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
+    is_easy = not is_small and agree(field.problem, ends)
     found = perturb(
         field.problem,
         list(ends),
         field.factors,
         roam,
         batch=effort.batch,
-        patience=effort.patience,
+        patience=min(effort.patience, 1) if is_easy else effort.patience,
         max_rounds=effort.max_rounds,
         max_iter=max_iter,
         rng=noise_rng,
@@ -170,9 +170,9 @@ def search(
     )
     # On small problems every start gets polished: that costs little and finds most global optima.
     wanted = len(found) if is_small else effort.candidates
-    if problem.n > LARGE:
+    if is_easy or problem.n > LARGE:
         wanted = min(wanted, POLISHED)
-    chosen = best_distinct(found, wanted)
+    chosen = best_distinct(found if is_small else _promising(field.problem, found), wanted)
     lifted = field.to_all_rows([*ends, *chosen])
     ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
     decide = assigner(problem.constraints)
@@ -217,6 +217,8 @@ def search(
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
+    chosen_members = canonical(best.members)
+    announce(chosen_members)
     runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
     optima: list[Trail] = []
     if count > 1:
@@ -234,7 +236,7 @@ def search(
             rng=rng.spawn(1)[0],
         )
     return Solution(
-        canonical(best.members),
+        chosen_members,
         steps,
         runs,
         best.start,
@@ -243,79 +245,11 @@ def search(
     )
 
 
-@dataclass(frozen=True)
-class _Field:
-    """Where a search explores: an image of the kernel on some of the rows, or a small problem itself.
-
-    Attributes
-    ----------
-    whole : the problem on all rows.
-    problem : the one to explore.
-    rows : its rows.
-    image : the image along the directions that matter within cells.
-    factors : its factors on `rows`.
-    """
-
-    whole: Problem
-    problem: Problem
-    rows: NDArray[np.int64]
-    image: Image
-    factors: Floats
-
-    def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
-        """Carry splits over to all rows."""
-        if self.problem is self.whole:
-            return trails
-        if len(self.rows) == self.whole.n:
-            return [self._reordered(trail) for trail in trails]
-        # Rank every row by the sample's witness function.
-        weights = split_weights(np.stack([trail.members for trail in trails], axis=1), self.factors.dtype)
-        scores = self.image.spread(self.factors.T @ weights)
-        members = at_targets(self.whole.constraints).choose(-scores)
-        return [
-            replace(
-                trail,
-                members=members[:, run],
-                passed=(("start", np.packbits(members[:, run])),),
-                # Psi is a sum over rows.
-                trace=tuple(psi * self.whole.n / self.problem.n for psi in trail.trace),
-            )
-            for run, trail in enumerate(trails)
-        ]
-
-    def _reordered(self, trail: Trail) -> Trail:
-        """Put a split of all rows, cell by cell, into the rows' own order."""
-
-        def ordered(members: Members) -> Members:
-            result = np.empty_like(members)
-            result[self.rows] = members
-            return result
-
-        passed = tuple(
-            (phase, np.packbits(ordered(np.unpackbits(packed, count=len(self.rows)).astype(bool))))
-            for phase, packed in trail.passed
-        )
-        return replace(trail, members=ordered(trail.members), passed=passed)
-
-
-def _field(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> _Field:
-    """Choose the rows to explore on, and condense the image to the directions that matter on them."""
-    limits = problem.constraints
-    rows = np.arange(problem.n)
-    if problem.n > SMALL:
-        if problem.n > SAMPLE_ROWS:
-            rows = sample_rows(limits, SAMPLE_ROWS, rng)
-        # Cell by cell, so that choosing within cells need not gather them.
-        rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
-    part = restricted_to(limits, rows)
-    factors = image.factors(rows, workers)
-    axes = leading_axes(part, factors, workers)
-    condensed, factors = replace(image, root=image.root @ axes), factors @ axes
-    if problem.n <= SMALL:
-        return _Field(problem, problem, rows, condensed, factors)
-    # Passes over the image are too short to be worth handing out.
-    explored = Problem(image_geometry(factors, workers.alone()), part)
-    return _Field(problem, explored, rows, condensed, factors)
+def _promising(explored: Problem, trails: list[Trail]) -> list[Trail]:
+    """The splits that the kernel itself may put first although its image does not."""
+    explained = np.array([explored.ssq_total - trail.psi for trail in trails])
+    keep = explained >= PROMISING * explained.max()
+    return [trail for trail, kept in zip(trails, keep, strict=True) if kept]
 
 
 def _starts(

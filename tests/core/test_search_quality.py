@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from clustersplit_cli.core import search as module
+from clustersplit_cli.core import field as module
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.enumeration import best_of_all, count_splits

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustersplit_cli.core.symmetric import SymmetricMatrix
+from clustersplit_cli.core.workers import Workers, pool
+
+
+def symmetric(n: int, seed: int, dtype: type = np.float64) -> np.ndarray:
+    drawn = np.random.default_rng(seed).normal(size=(n, n))
+    return (drawn + drawn.T).astype(dtype)
+
+
+@given(n=st.integers(1, 60), height=st.integers(1, 20), seed=st.integers(0, 1000))
+def test_half_of_a_matrix_multiplies_and_gathers_like_the_whole(n: int, height: int, seed: int) -> None:
+    array = symmetric(n, seed)
+    held = SymmetricMatrix.of(array, height)
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(n, 3))
+    left, right = rng.integers(n, size=7), np.sort(rng.integers(n, size=5))
+    with pool(2) as workers:
+        assert np.allclose(held.multiply(vectors, workers).T, array @ vectors, atol=1e-11)
+        assert held.sum_of_squares(workers) == pytest.approx((array**2).sum())
+        assert np.array_equal(held.gather(left, right, workers), array[np.ix_(left, right)])
+    assert np.array_equal(held.gather(right, left), array[np.ix_(right, left)])
+    assert np.array_equal(held.rows(0, n), array)
+
+
+def test_it_takes_half_the_memory() -> None:
+    held = SymmetricMatrix.empty(2000, np.float32, 100)
+    assert sum(strip.nbytes for strip in held.strips) == 4 * 2000 * 2100 / 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_do_not_depend_on_the_number_of_workers(dtype: type) -> None:
+    held = SymmetricMatrix.of(symmetric(700, 1, np.float32), 64)
+    vectors = np.random.default_rng(2).normal(size=(700, 5)).astype(dtype)
+    with pool(1) as one:
+        alone = held.multiply(vectors, one)
+    with pool(3) as three:
+        assert np.array_equal(held.multiply(vectors, three), alone)
+
+
+def test_vectors_in_double_precision_get_products_in_double_precision(workers: Workers) -> None:
+    array = symmetric(1500, 3, np.float32)
+    vectors = np.random.default_rng(4).normal(size=(1500, 2))
+    exact = array.astype(np.float64) @ vectors
+    assert np.abs(SymmetricMatrix.of(array).multiply(vectors, workers).T - exact).max() < 1e-10
