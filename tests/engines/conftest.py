@@ -58,6 +58,13 @@ class Cluster:
             )
         )
 
+    def wait(self) -> None:
+        """Wait until the scheduler knows all workers."""
+        from distributed import Client
+
+        with Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(len(self.workers), timeout=PATIENCE)
+
     def kill_worker(self, number: int) -> None:
         self.workers[number].send_signal(signal.SIGKILL)
         self.workers[number].wait()
@@ -86,6 +93,8 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     try:
         for _ in range(workers):
             running.add_worker()
+        if workers:
+            running.wait()
         yield running
     finally:
         running.close()
