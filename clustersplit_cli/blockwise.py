@@ -36,9 +36,6 @@ from clustersplit_cli.holding import Streams
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.stopwatch import Stopwatch
 
-COSTLY_BOUND = 4e11
-SUBSAMPLE_ROWS = 2000
-
 
 @dataclass(frozen=True)
 class Surveyed:

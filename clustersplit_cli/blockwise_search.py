@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.assessment import COSTLY_BOUND
 from clustersplit_cli.blockwise import Prospect
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.baselines import RandomMMD
@@ -43,7 +44,6 @@ from clustersplit_cli.engines.ties import lowest_rows_first
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, silent
 
-COSTLY_BOUND = 4e11
 SUBSAMPLE_ROWS = 2000
 
 

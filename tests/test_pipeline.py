@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from clustersplit_cli.assessment import certify
 from clustersplit_cli.core.search import Step
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
@@ -20,7 +21,6 @@ from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline import (
     Split,
     Streams,
-    certify,
     find_split,
     plan,
     prepared_setting,
@@ -232,7 +232,7 @@ def test_certificates_by_choice(make_dataset: Maker, monkeypatch: pytest.MonkeyP
     by_cbc, without = run(dataset).report.certificate, run(dataset, certify="never").report.certificate
     assert by_cbc is not None and (by_cbc.backend, by_cbc.n_lps) == ("cbc", 2)
     assert without is None
-    monkeypatch.setattr("clustersplit_cli.pipeline.CBC_CERTIFICATE_ROWS", 59)
+    monkeypatch.setattr("clustersplit_cli.assessment.CBC_CERTIFICATE_ROWS", 59)
     large, always = run(dataset).report.certificate, run(dataset, certify="always").report.certificate
     assert large is not None and (large.backend, large.status, large.integral) == (
         "threshold",

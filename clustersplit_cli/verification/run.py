@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli import pipeline
+from clustersplit_cli.assessment import BY_THRESHOLD
 from clustersplit_cli.core.direct import by_definition
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.geometry import FactorGeometry
@@ -104,7 +105,7 @@ def verify_run(
         return
     members = np.isin(dataset.rows, val)
     if claim.was_read_in_pieces and options.certify != "never":
-        options = replace(options, certify=pipeline.BY_THRESHOLD)
+        options = replace(options, certify=BY_THRESHOLD)
     with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
         outcome = _recompute(claim, setting, members, progress)
         recomputed = _as_report(outcome)

@@ -13,6 +13,7 @@ import pytest
 
 from clustersplit_cli import blockwise_search as stages
 from clustersplit_cli import pipeline
+from clustersplit_cli.assessment import upper_bound
 from clustersplit_cli.blockwise import Prospect, look, prospect
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.baselines import random_mmd
@@ -163,7 +164,7 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
     with in_memory(table, how) as (setting, start):
         members = start[:, 0]
         random = random_mmd(setting.problem, setting.streams.baseline)
-        bound = pipeline.upper_bound(setting)
+        bound = upper_bound(setting)
         estimate = subsample_mmd(
             setting.prepared.features, setting.prepared.kernel, members, 2000, setting.streams.samples
         )

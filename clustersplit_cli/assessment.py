@@ -1,0 +1,120 @@
+"""Judging a split: what others could reach, how good it is, and proof that it is a fixed point."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from clustersplit_cli.core.baselines import RandomMMD, random_mmd
+from clustersplit_cli.core.bound import mmd_upper_bound
+from clustersplit_cli.core.certificate import (
+    FixedPoint,
+    certify_by_cbc,
+    certify_by_threshold,
+    certify_program,
+)
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.problem import Evaluation, Members, evaluate
+from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.setting import Setting
+from clustersplit_cli.stopwatch import Stopwatch
+
+CBC_CERTIFICATE_ROWS = 50_000
+BY_THRESHOLD = "threshold"
+"""A way to certify that users cannot ask for: that of engines which never have all rows in one place."""
+RANDOM_UNIT_SPLITS = 10
+"""Random splits that keep units whole take a program each."""
+COSTLY_BOUND = 4e11
+"""Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What splits can reach: an upper bound on their MMD, and the MMD of random ones."""
+
+    bound: float | None
+    random: RandomMMD
+
+
+def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
+    """Measure what does not depend on the split that is found."""
+    with stopwatch.step("bound"):
+        bound = upper_bound(setting)
+    with stopwatch.step("baseline"):
+        random = random_mmd(setting.problem, setting.streams.baseline, drawn_splits(setting))
+    return Context(bound, random)
+
+
+def measure_and_certify(
+    setting: Setting, members: Members, stopwatch: Stopwatch
+) -> tuple[Evaluation, FixedPoint | None]:
+    """Measure a split in float64 and prove that it is a fixed point."""
+    with stopwatch.step("measure"):
+        measured = evaluate(setting.problem, members)
+    how, constraints = setting.options.certify, setting.problem.constraints
+    with stopwatch.step("certificate"):
+        if setting.requirements.separates:
+            return measured, certify(measured, members, constraints, how)
+        return measured, certify_coupled(measured, members, setting.requirements, how)
+
+
+class Ahead:
+    """What need not wait for the search to end: the context, and the certificate of the split once found."""
+
+    def __init__(self, setting: Setting, stopwatch: Stopwatch, aside: ThreadPoolExecutor) -> None:
+        self._setting, self._stopwatch, self._aside = setting, stopwatch, aside
+        self.context = aside.submit(self._measure_context)
+        self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
+
+    def certify(self, members: Members) -> None:
+        """Begin to measure and certify the split that was found."""
+        self.certified = self._aside.submit(measure_and_certify, self._setting, members, self._stopwatch)
+
+    def _measure_context(self) -> Context | None:
+        """The context, unless it shares random streams with the search: then it has to wait."""
+        if not self._setting.requirements.separates:
+            return None
+        _ = self._setting.problem.row_sums  # the search will need them once it has explored
+        return measure_context(self._setting, self._stopwatch)
+
+
+def drawn_splits(setting: Setting) -> Members | None:
+    """Random splits that keep units whole; None where rows can be drawn one by one."""
+    if setting.requirements.units is None:
+        return None
+    return setting.coupling.random_splits(setting.streams.baseline[:RANDOM_UNIT_SPLITS])
+
+
+def upper_bound(setting: Setting) -> float | None:
+    """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
+    if setting.options.bound == "never" or not all(f.is_exact for f in setting.requirements.families):
+        return None
+    if setting.options.bound == "auto" and setting.memory.geometry != "dense":
+        factors = setting.memory.landmarks or setting.dataset.features.shape[1]
+        # Their eigenvalues cost as much as fifty products.
+        if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
+            return None
+    if setting.requirements.separates:
+        return mmd_upper_bound(setting.problem, setting.image)
+    # Splits that meet several families meet each of them: the smallest of their bounds holds.
+    problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
+    return min(mmd_upper_bound(problem, setting.image) for problem in problems)
+
+
+def certify(measured: Evaluation, members: Members, constraints: Constraints, how: str) -> FixedPoint | None:
+    """Certify the split by CBC, or above the size where that pays by thresholds."""
+    if how == "never":
+        return None
+    if how == "always" or (how != BY_THRESHOLD and constraints.n <= CBC_CERTIFICATE_ROWS):
+        return certify_by_cbc(measured, members, constraints)
+    return certify_by_threshold(measured, members, constraints)
+
+
+def certify_coupled(
+    measured: Evaluation, members: Members, requirements: Requirements, how: str
+) -> FixedPoint | None:
+    """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
+    if how == "never":
+        return None
+    by_cbc = how == "always" or requirements.n_atoms <= CBC_CERTIFICATE_ROWS
+    return certify_program(measured, members, requirements, "cbc" if by_cbc else "highs")
