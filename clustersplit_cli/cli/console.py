@@ -47,14 +47,14 @@ def stderr_console() -> Console:
 
 @contextmanager
 def progress_bar(
-    console: Console, *, quiet: bool, time_left: bool = False, unit: str | None = None
+    console: Console, *, quiet: bool, time_left: bool = False, rows: int | None = None
 ) -> Iterator[Progress]:
     """Show a bar for the stage at hand, on terminals only; it disappears when the work is done.
 
     Parameters
     ----------
     time_left : also say how long the stage will still take, if it goes on as it did so far.
-    unit : what is counted, such as rows; then the speed is shown too.
+    rows : of the dataset; stages that go through all of them also show their speed.
     """
     if quiet or not console.is_terminal or console.is_dumb_terminal:
         yield silent
@@ -67,7 +67,7 @@ def progress_bar(
         BarColumn(bar_width=min(40, max(8, console.width - (50 if time_left else 32)))),
         TextColumn("{task.fields[share]:>4}"),
         TimeElapsedColumn(),
-        *([TextColumn("{task.fields[speed]}")] if unit else []),
+        *([TextColumn("{task.fields[speed]}")] if rows else []),
         *([TextColumn("{task.fields[left]}")] if time_left else []),
     )
     bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
@@ -89,7 +89,8 @@ def progress_bar(
         seconds = (bar.get_time() - stage_began) / done * (total - done) if done else 0.0
         left = f"{human_seconds(seconds)} left" if seconds >= 1 else ""
         elapsed = bar.get_time() - stage_began
-        speed = f"{human_number(done / elapsed, 3)} {unit}/s" if unit and done and elapsed > 0 else ""
+        counts_rows = rows is not None and total == rows and done > 0 and elapsed > 0
+        speed = f"{human_number(done / elapsed, 3)} rows/s" if counts_rows else ""
         bar.update(task, completed=done, total=total or None, share=share, left=left, speed=speed)
 
     # A timer rather than a look at the clock in `show`: a long stage may not call it for a while.

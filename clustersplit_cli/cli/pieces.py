@@ -42,7 +42,7 @@ def running_job(
 
     watch = Stopwatch()
     layout, plan = layout_and_plan(request, checked, options, reason)
-    with progress_bar(console, quiet=given["quiet"], time_left=True, unit="rows") as progress:
+    with progress_bar(console, quiet=given["quiet"], time_left=True, rows=layout.n_rows) as progress:
         if not given["quiet"]:
             line = render_plan(Plan(**vars(plan.memory)), kernel=checked.kernel)
             console.print(f"{options.engine}: {line}", soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -213,3 +214,31 @@ def _open_files(pid: int) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_a_terminal_sees_passes_rows_per_second_and_nothing_of_the_kind_for_the_search(
+    rows: Path, command: Callable[..., Sequence[str | bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pty
+
+    rng = np.random.default_rng(0)
+    n = 60_000
+    features = {f"f{j}": rng.normal(size=n).astype(np.float32) for j in range(8)}
+    pq.write_table(pa.table({**features, "label": np.arange(n) % 2}), "many.parquet", row_group_size=5000)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    words = command("split", "many.parquet", "--engine", "stream", "--nystrom", "300", "--threads", "1")
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, close_fds=True) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                said += os.read(ours, 1 << 16)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    lines = [line for line in said.decode().replace("\r", "\n").splitlines() if "━" in line]
+    fast = [line for line in lines if "rows/s" in line]
+    assert fast
+    assert not [line for line in fast if "perturb" in line or "starts" in line or "polish" in line]
