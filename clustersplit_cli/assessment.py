@@ -20,6 +20,8 @@ from clustersplit_cli.setting import Setting
 from clustersplit_cli.stopwatch import Stopwatch
 
 CBC_CERTIFICATE_ROWS = 50_000
+BY_THRESHOLD = "threshold"
+"""A way to certify that users cannot ask for: that of engines which never have all rows in one place."""
 RANDOM_UNIT_SPLITS = 10
 """Random splits that keep units whole take a program each."""
 COSTLY_BOUND = 4e11
@@ -103,7 +105,7 @@ def certify(measured: Evaluation, members: Members, constraints: Constraints, ho
     """Certify the split by CBC, or above the size where that pays by thresholds."""
     if how == "never":
         return None
-    if how == "always" or constraints.n <= CBC_CERTIFICATE_ROWS:
+    if how == "always" or (how != BY_THRESHOLD and constraints.n <= CBC_CERTIFICATE_ROWS):
         return certify_by_cbc(measured, members, constraints)
     return certify_by_threshold(measured, members, constraints)
 

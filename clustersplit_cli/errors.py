@@ -48,6 +48,12 @@ class SolverError(ClusterSplitError):
     exit_code = 4
 
 
+class ClusterError(ClusterSplitError):
+    """The cluster cannot be reached, or failed."""
+
+    exit_code = 4
+
+
 class TrialError(ClusterSplitError):
     """Trainings that others run for an evaluation failed."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.options import CheckedOptions
@@ -111,14 +112,20 @@ def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
             "not_converged",
             f"the best run had not converged after {found.options.max_iter} iterations; raise --max-iter",
         )
-    threshold = found.random.mean + 3 * found.random.sd
+    scatter = found.measured.ssq_total / found.requirements.n
+    yield from about_discrepancy(found.measured.mmd_squared, found.random, scatter)
+
+
+def about_discrepancy(mmd_squared: float, random: RandomMMD, scatter: float) -> Iterator[tuple[str, str]]:
+    """Warn of a split that is hardly harder than a random one; `scatter` is the total one, per row."""
+    threshold = random.mean + 3 * random.sd
     # Where all splits are alike the two are equal but for rounding, that of float32 in the baseline.
-    rounding = ROUNDING * threshold**2 + 1e-12 * found.measured.ssq_total / found.requirements.n
-    if found.measured.mmd_squared <= threshold**2 + rounding:
+    rounding = ROUNDING * threshold**2 + 1e-12 * scatter
+    if mmd_squared <= threshold**2 + rounding:
         yield (
             "not_above_random",
-            f"MMD {found.mmd:.4g} is not above that of random splits by three standard deviations "
-            f"({found.random.mean:.4g} ± {found.random.sd:.2g}): it is hardly harder than a random split",
+            f"MMD {max(mmd_squared, 0.0) ** 0.5:.4g} is not above that of random splits by three standard "
+            f"deviations ({random.mean:.4g} ± {random.sd:.2g}): it is hardly harder than a random split",
         )
 
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersplit_cli import __version__
 from clustersplit_cli.core.cbc import cbc_version
@@ -92,6 +93,8 @@ def _resolved_options(outcome: Outcome) -> dict[str, Any]:
         "memory": options.budget,
         "threads": options.threads,
         "geometry": memory.geometry,
+        "engine": "local",
+        "passes": None,
     }
 
 
@@ -186,7 +189,11 @@ def family_name(family: Constraints) -> str:
 
 
 def _cells(name: str, family: Constraints, members: Members) -> list[summary.CellSummary]:
-    actual = family.counts(members)
+    return summarize_cells(name, family, family.counts(members))
+
+
+def summarize_cells(name: str, family: Constraints, actual: NDArray[np.int64]) -> list[summary.CellSummary]:
+    """Compare the counts of a family's cells with their bounds."""
     return [
         summary.CellSummary(
             cell=dict(cell),

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
 from clustersplit_cli.cli.output import STDOUT, Output, stem
+from clustersplit_cli.engine_options import LOCAL
 from clustersplit_cli.errors import OutputError, UsageError
 from clustersplit_cli.options import SplitOptions
 
@@ -88,6 +91,9 @@ def baseline(
     seed: opt.Seed = 0,
     memory: opt.Memory = None,
     threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
     out: Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
@@ -120,6 +126,13 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     checked = check_options(SplitOptions(**{name: given[name] for name in names}))
     request = read_request(features, given)
     output = Output.from_options(features, {**given, "out": given["out"] or f"{stem(features)}_{strategy}"})
+    engine = scale.engine_options(given)
+    if strategy == "random":
+        engine, reason = scale.settle_engine(engine, request, checked)
+        if engine.engine != LOCAL:
+            return pieces.run_random_in_pieces(request, given, checked, engine, reason, output)
+    else:
+        scale.refuse_engine(engine, f"baseline {strategy}")
     in_turn = strategy == _LEAVE_ONE_OUT and given["leave"] is None
     console = stderr_console()
     inputs = inputs_of(request)

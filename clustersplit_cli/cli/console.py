@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from clustersplit_cli.cli.process import mute
 from clustersplit_cli.progress import Progress, silent
-from clustersplit_cli.reports.formatting import human_seconds
+from clustersplit_cli.reports.formatting import human_number, human_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,12 +46,15 @@ def stderr_console() -> Console:
 
 
 @contextmanager
-def progress_bar(console: Console, *, quiet: bool, time_left: bool = False) -> Iterator[Progress]:
+def progress_bar(
+    console: Console, *, quiet: bool, time_left: bool = False, rows: int | None = None
+) -> Iterator[Progress]:
     """Show a bar for the stage at hand, on terminals only; it disappears when the work is done.
 
     Parameters
     ----------
     time_left : also say how long the stage will still take, if it goes on as it did so far.
+    rows : of the dataset; stages that go through all of them also show their speed.
     """
     if quiet or not console.is_terminal or console.is_dumb_terminal:
         yield silent
@@ -64,13 +67,14 @@ def progress_bar(console: Console, *, quiet: bool, time_left: bool = False) -> I
         BarColumn(bar_width=min(40, max(8, console.width - (50 if time_left else 32)))),
         TextColumn("{task.fields[share]:>4}"),
         TimeElapsedColumn(),
+        *([TextColumn("{task.fields[speed]}")] if rows else []),
         *([TextColumn("{task.fields[left]}")] if time_left else []),
     )
     bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     began = stage_began = bar.get_time()
 
     def add(stage: str) -> TaskID:
-        task = bar.add_task(stage, total=None, share="", left="")
+        task = bar.add_task(stage, total=None, share="", left="", speed="")
         bar.tasks[-1].start_time = began  # the clock shows the whole run
         return task
 
@@ -84,7 +88,10 @@ def progress_bar(console: Console, *, quiet: bool, time_left: bool = False) -> I
         share = f"{done / total:.0%}" if total else ""
         seconds = (bar.get_time() - stage_began) / done * (total - done) if done else 0.0
         left = f"{human_seconds(seconds)} left" if seconds >= 1 else ""
-        bar.update(task, completed=done, total=total or None, share=share, left=left)
+        elapsed = bar.get_time() - stage_began
+        counts_rows = rows is not None and total == rows and done > 0 and elapsed > 0
+        speed = f"{human_number(done / elapsed, 3)} rows/s" if counts_rows else ""
+        bar.update(task, completed=done, total=total or None, share=share, left=left, speed=speed)
 
     # A timer rather than a look at the clock in `show`: a long stage may not call it for a while.
     timer = threading.Timer(SECONDS_UNTIL_SHOWN, bar.start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.parting import run_folds
 from clustersplit_cli.cli.replay import OF_FOLDS, with_earlier_options
@@ -39,6 +40,7 @@ def kfold(
     certify: opt.Certify = "auto",
     memory: opt.Memory = None,
     threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
     out: opt.Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
@@ -55,4 +57,5 @@ def kfold(
     unlike what was trained on. Writes the fold of every row, fold_0/train and fold_0/val and so on, and
     report.json.
     """
+    scale.refuse_engine(scale.engine_options({"engine": engine}), "kfold")
     run_folds(features, with_earlier_options(context, config, OF_FOLDS))

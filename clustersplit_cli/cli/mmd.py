@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import mmd_options as own
 from clustersplit_cli.cli import options as opt
+from clustersplit_cli.engine_options import AUTO, LOCAL
 from clustersplit_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ def mmd(
     seed: own.Seed = 0,
     memory: opt.Memory = None,
     threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
     fail_above: own.FailAbove = None,
     fail_below: own.FailBelow = None,
     fail_if_invalid: own.FailIfInvalid = False,
@@ -69,6 +74,7 @@ def _run(context: typer.Context) -> None:
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.mmd_checks import check_gates, read_limits
     from clustersplit_cli.cli.mmd_input import MMDInput
+    from clustersplit_cli.cli.mmd_pieces import measure_in_pieces
     from clustersplit_cli.cli.output import print_to_stdout
     from clustersplit_cli.discrepancies import compare
     from clustersplit_cli.reports.json_report import render_json
@@ -81,6 +87,16 @@ def _run(context: typer.Context) -> None:
     task = MMDInput.from_options(context)
     given = task.given
     console = stderr_console()
+    engine = scale.engine_options(given)
+    if engine.engine not in (AUTO, LOCAL) or task.is_remote:
+        report = measure_in_pieces(task, engine, console)
+        if given["json"]:
+            print_to_stdout(render_json(report))
+        if given["quiet"]:
+            render_notices(report.warnings, console=console)
+        else:
+            render_mmd(report, [], console=console)
+        return check_gates(report, *limits, if_invalid=given["fail_if_invalid"])
     if given["witness"] is not None:
         from clustersplit_cli.data.publish import check_file_destination, recover
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.data.runs import Run
     from clustersplit_cli.progress import Progress
+    from clustersplit_cli.reports.mmd_summary import EarlierReport
 
 _KERNEL_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "exact")
 _MEASURING_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "memory", "threads")
@@ -68,6 +69,26 @@ class MMDInput:
         checked = check_options(SplitOptions(**{name: given[name] for name in _MEASURING_OPTIONS}))
         reuses = run is not None and not any(was_said(context, name) for name in _KERNEL_OPTIONS)
         return cls(given, checked, within, run, reuses)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether features are behind a URL, which is read in pieces."""
+        from clustersplit_cli.data.readers.naming import as_url
+
+        return any(as_url(path) is not None for path in self.given["features"])
+
+    def request(self) -> ReadRequest:
+        """What to read, where the sides of a split of one dataset are compared."""
+        return self._requests()[0]
+
+    def earlier_report(self, *, same_input: bool) -> EarlierReport | None:
+        """What the split's own report says of it."""
+        from clustersplit_cli.reports.mmd_summary import EarlierReport
+
+        if self.run is None:
+            return None
+        stated = self.run.report.get("mmd") or {}
+        return EarlierReport(str(self.run.directory), stated.get("value"), same_input, False)
 
     def inputs(self) -> list[Path]:
         """Every file or directory that will be read."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from clustersplit_cli.errors import UsageError
 
@@ -210,6 +211,11 @@ def print_to_stdout(text: str) -> None:
 
 def stem(source: Path) -> str:
     """The name of the input without the extension of its format; `features` if it has no name."""
+    from clustersplit_cli.data.readers.naming import as_url
+
+    url = as_url(source)
+    if url is not None:
+        source = Path(urlsplit(url).path)
     name = source.name if source.name not in ("", "..") else source.resolve().name
     shorter = Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
     return shorter or "features"

@@ -23,14 +23,18 @@ _TEXTS = (
     "bound",
     "keep_together",
     "parts",
+    "engine",
 )
 _PATHS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _LISTS = ("columns", "stratify", "exclude", "format")
-_INTEGERS = ("degree", "restarts", "max_iter", "seed", "label_bins")
+_INTEGERS = ("degree", "restarts", "max_iter", "seed", "label_bins", "passes")
 _NUMBERS = ("holdout", "gamma", "nystrom")
 _REPEATABLE_NUMBERS = ("tolerance",)
 _FLAGS = ("drop_invalid",)
-_NULLABLE = ("label", "domain", "id", "gamma", "degree", "label_bins", "keep_together", "parts", *_PATHS)
+_NULLABLE = (
+    *("label", "domain", "id", "gamma", "degree", "label_bins", "keep_together", "parts", "passes"),
+    *_PATHS,
+)
 REPLAYED = (*_TEXTS, *_PATHS, *_LISTS, *_INTEGERS, *_NUMBERS, *_REPEATABLE_NUMBERS, *_FLAGS)
 """What says how to split; memory and threads belong to the machine, and where to write to the run."""
 
@@ -50,6 +54,7 @@ _RESOLVED_DEFAULTS = {
     ("solver", "highs"): "auto",
     ("solver", "transport"): "auto",
     ("solver", "exchange"): "auto",
+    ("engine", "local"): "auto",
     ("label", "label"): None,
     ("domain", "domain"): None,
 }

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
 from clustersplit_cli.cli.output import Output
 from clustersplit_cli.cli.parting import run_named_parts
 from clustersplit_cli.cli.replay import was_said, with_earlier_options
 from clustersplit_cli.cli.session import read_and_work, show_result
+from clustersplit_cli.engine_options import LOCAL
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions, parse_families
 
@@ -56,6 +59,10 @@ def split(
     bound: opt.Bound = "auto",
     memory: opt.Memory = None,
     threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    passes: scale.Passes = None,
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
     out: opt.Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
@@ -76,6 +83,7 @@ def split(
     if given["parts"] is None:
         _run(features, given)
     else:
+        scale.refuse_engine(scale.engine_options(given), "split --parts")
         run_named_parts(features, given, was_said(context, "holdout"))
 
 
@@ -86,8 +94,12 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     from clustersplit_cli.options import check_options
 
     checked = check_options(SplitOptions(**{field.name: given[field.name] for field in fields(SplitOptions)}))
+    engine = scale.engine_options(given)
     request = read_request(features, given)
     output = Output.from_options(features, given)
+    engine, reason = scale.settle_engine(engine, request, checked)
+    if engine.engine != LOCAL:
+        return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
     console = stderr_console()
     dataset, result = read_and_work(
         request,

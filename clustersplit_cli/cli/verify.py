@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
+from clustersplit_cli.engine_options import LOCAL
 from clustersplit_cli.errors import (
     CheckFailedError,
     ClusterSplitError,
@@ -20,9 +23,12 @@ from clustersplit_cli.errors import (
 from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.engine_options import EngineOptions
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.verification import Check
+    from clustersplit_cli.verification.files import IndexFiles
 
 OTHERS = "Splits by other tools"
 Subject = Annotated[
@@ -102,6 +108,9 @@ def verify(
     rerun: Rerun = False,
     memory: opt.Memory = None,
     threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: opt.Debug = False,
@@ -210,6 +219,12 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     )
     parted_run = is_parted(report["config"])
     indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
+    if not parted_run:
+        # Input that cannot be read is found, and told, by what follows.
+        engine, reason = scale.settled_if_readable(scale.engine_options(given), located, options)
+        if engine.engine != LOCAL:
+            yield from _in_pieces(directory, report, indices, located, stated, options, engine, reason, given)
+            return
     try:
         dataset = load(located, progress)
     except InputError as error:
@@ -234,6 +249,32 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         InfeasibleError,
     ) as error:  # the input has become one that such a run would refuse
         yield Check("recomputed results", FAILED, error.message)
+
+
+def _in_pieces(
+    directory: Path,
+    report: Mapping[str, Any],
+    indices: IndexFiles,
+    located: ReadRequest,
+    stated: ReadRequest,
+    options: CheckedOptions,
+    engine: EngineOptions,
+    reason: str,
+    given: Mapping[str, Any],
+) -> Iterator[Check]:
+    """Check a run directory whose rows are read in pieces."""
+    from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.output import Output
+    from clustersplit_cli.verification import Claim
+    from clustersplit_cli.verification.files import stated_formats
+    from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
+
+    output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
+    passes = report["config"].get("passes")
+    engine = replace(engine, passes=passes if isinstance(passes, int) else None)
+    with pieces.running_job(located, {"quiet": True}, options, engine, reason, stderr_console()) as job:
+        claim = Claim(directory, report, pieces.reading_config_of(stated, job, output), indices)
+        yield from verify_run_in_pieces(claim, job, rerun=given["rerun"])
 
 
 _SPLIT_OPTIONS = tuple(field.name for field in fields(SplitOptions))

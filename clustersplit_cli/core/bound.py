@@ -189,6 +189,17 @@ def factored_spectrum(
     return Spectrum(values + rounding, squares, rounding, 0.0), float(at_z0 @ at_z0)
 
 
+def factored_bound(
+    limits: Constraints, gram: NDArray[np.float64], sums: NDArray[np.float64], precision: np.dtype[Any]
+) -> float:
+    """Bound the MMD of every split of rows that are known only by B'B and B's sums over each cell."""
+    level, n_val, n = _cell_level(limits), int(limits.target.sum()), int(limits.cells.sizes.sum())
+    radius_squared = 1.0 / n_val + 1.0 / (n - n_val) - float(level**2 @ limits.cells.sizes)
+    spectrum, constant = factored_spectrum(gram, sums, level @ sums, limits, precision)
+    gain = _best_dual(spectrum, radius_squared) if radius_squared > 0 else 0.0
+    return float(np.sqrt(max(constant + gain, 0.0)))
+
+
 def _spectrum(
     values: NDArray[np.float64],
     vectors: NDArray[np.float64],

@@ -111,8 +111,8 @@ class Constraints:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
-        return len(self.cells.codes)
+        """Number of rows; cells may be known by their sizes alone."""
+        return int(self.cells.sizes.sum())
 
     @cached_property
     def is_grouped(self) -> bool:
@@ -242,7 +242,7 @@ def _refuse_empty_side(
     upper: NDArray[np.int64],
     rounding: str,
 ) -> None:
-    n, largest = len(cells.codes), int(cells.sizes.max())
+    n, largest = int(cells.sizes.sum()), int(cells.sizes.max())
     if int(upper.sum()) == 0:
         missing, fate, bound = "validation", "0", _least_share
     elif int(lower.sum()) == n:

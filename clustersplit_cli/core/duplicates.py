@@ -44,16 +44,17 @@ def row_identities(raw: Floats, workers: Workers) -> NDArray[np.int64]:
     Rows are hashed in integer arithmetic, which is exact wherever a row stands, and rows of equal hash
     are compared in full.
     """
-    unsigned = np.dtype(f"u{raw.dtype.itemsize}")
-    multipliers = _multipliers(raw.shape[1])
-
-    def hashes(tile: tuple[int, int]) -> NDArray[np.uint64]:
-        block = raw[slice(*tile)] + raw.dtype.type(0)  # -0.0 equals 0.0
-        return np.asarray(_mixed(np.ascontiguousarray(block).view(unsigned)) @ multipliers)
-
-    keys = np.concatenate(list(workers.map(hashes, Features(raw).row_tiles())))
-    height = Features(raw).row_tiles()[0][1]
+    pieces = Features(raw).row_tiles()
+    keys = np.concatenate(list(workers.map(lambda tile: row_identity_keys(raw[slice(*tile)]), pieces)))
+    height = pieces[0][1]
     return _confirmed(keys, height, lambda rows, others: (raw[rows] != raw[others]).any(axis=1))
+
+
+def row_identity_keys(rows: Floats) -> NDArray[np.uint64]:
+    """A hash of every row that depends on its values alone, so that equal rows have equal ones."""
+    unsigned = np.dtype(f"u{rows.dtype.itemsize}")
+    block = np.ascontiguousarray(rows + rows.dtype.type(0))  # -0.0 equals 0.0
+    return np.asarray(_mixed(block.view(unsigned)) @ _multipliers(rows.shape[1]))
 
 
 def sparse_row_identities(raw: Any) -> NDArray[np.int64]:

@@ -123,8 +123,26 @@ def prepare(
     """
     if name == "cosine":
         features = features.then(unit_rows)
-    found = moments(features, workers)
-    n, d = features.shape
+    return prepare_with(features, moments(features, workers), features.shape[0], name, gamma, degree, rng)
+
+
+def prepare_with(
+    features: Features,
+    found: Moments,
+    n: int,
+    name: str,
+    gamma: str | float,
+    degree: int,
+    rng: np.random.Generator,
+) -> Prepared:
+    """Do the same for features whose moments are known; parameters and errors as in `prepare`.
+
+    Parameters
+    ----------
+    features : all rows, or those from which a median distance is taken; for cosine kernels unit rows.
+    n : number of all rows.
+    """
+    d = features.shape[1]
     total_variance = found.total_variance
     _refuse_unusable(found, n)
     varying = found.deviation[found.deviation > 0]

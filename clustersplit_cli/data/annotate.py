@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,19 @@ def annotate(source: Path, destination: Path, parts: NDArray[np.str_], *, force:
         pass
 
 
+class Names(Protocol):
+    """The part of every row, in words: an array, or what can be sliced like one."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def __getitem__(self, rows: slice, /) -> NDArray[np.str_]:
+        """Those of some rows."""
+
+
 @contextmanager
 def staged_annotation(
-    source: Path, destination: Path, parts: NDArray[np.str_], *, force: bool = False
+    source: Path, destination: Path, parts: Names, *, force: bool = False
 ) -> Iterator[None]:
     """Copy the input's rows to a Parquet file, with a column `split` that names each row's part.
 

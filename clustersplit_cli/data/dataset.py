@@ -33,7 +33,7 @@ class InputFile:
     path: str
     role: str  # features | label | domain | metadata | force-train | force-val
     bytes: int
-    sha256: str
+    sha256: str | None  # None for a file behind a URL
 
 
 @dataclass(frozen=True)

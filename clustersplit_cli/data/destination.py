@@ -15,7 +15,7 @@ REPORT_NAME = "report.json"
 PAGE_NAME = "report.html"
 _RUN_SUFFIXES = frozenset({".json", ".npy", ".txt", ".parquet", ".html"})
 
-_FOLD = re.compile(r"fold_[0-9]+")
+_FOLD = re.compile(r"fold_[0-9]+|rows")
 
 _CAUSES = {
     errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
@@ -165,7 +165,7 @@ def _is_run_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_fold(entry: os.DirEntry[str]) -> bool:
-    """Whether this is the directory of one fold, with nothing else in it."""
+    """Whether this is the directory of one fold, or of the rows' sides, with nothing else in it."""
     if not _FOLD.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
         return False
     with os.scandir(entry.path) as inside:

@@ -17,6 +17,7 @@ from clustersplit_cli.data.readers.arrow_values import combined, explained
 from clustersplit_cli.data.readers.formats import detect
 from clustersplit_cli.data.readers.naming import listed, reason, shown
 from clustersplit_cli.data.readers.npy import describe_shape, open_npy
+from clustersplit_cli.data.row_sides import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.errors import InputError
 
 Indices = NDArray[np.int64]
@@ -69,6 +70,10 @@ def load_run(directory: Path) -> Run:
             hint="their MMDs are in its report.json; compare two files of rows with "
             "clustersplit mmd FEATURES --train FILE --val FILE, or read them with Partition.load in Python",
         )
+    if report["config"].get("format") == []:  # the workers of a cluster wrote the side of every row
+        sides = read_row_sides(directory / ROWS_FOLDER)
+        parts = tuple(sorted((directory / ROWS_FOLDER).glob("part-*.parquet")))
+        return Run(directory, report, text, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
     paths = {part: index_files(directory, part) for part in PARTS}
     train, val = (read_indices(paths[part][0]) for part in PARTS)
     return Run(directory, report, text, train, val, paths)

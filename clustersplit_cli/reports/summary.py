@@ -27,7 +27,7 @@ class FileSummary:
     path: str
     role: str
     bytes: int
-    sha256: str
+    sha256: str | None
 
 
 @dataclass(frozen=True)
@@ -281,6 +281,26 @@ class PartsSummary:
 
 
 @dataclass(frozen=True)
+class EngineSummary:
+    """How rows that are not all in memory were gone through.
+
+    `passes` counts those over all rows that refined the split; `factors` says where the rows' factors were
+    kept between passes: memory, spill, recompute or mixed.
+    """
+
+    name: str  # stream | dask
+    workers: int
+    shards: int
+    sample_rows: int
+    passes: int
+    factors: str
+    factor_bytes: int
+    source_bytes: int
+    spill_bytes: int
+    rows_per_second: float
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything `report.json` says; null where not computed."""
 
@@ -303,3 +323,4 @@ class Report:
     timing: Timing
     warnings: tuple[Notice, ...]
     parts: PartsSummary | None = None
+    engine: EngineSummary | None = None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.destination import REPORT_NAME
+from clustersplit_cli.data.row_sides import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.data.runs import PARTS, read_indices
 from clustersplit_cli.data.writers import FORMATS
 from clustersplit_cli.errors import InputError
@@ -45,6 +46,11 @@ def read_run_indices(directory: Path, formats: Sequence[str]) -> IndexFiles:
     """Read the index files of a run in every format it was written in; all must say the same."""
     sides: dict[str, Indices] = {}
     faults: list[str] = []
+    if not formats:  # the workers of a cluster wrote the side of every row
+        try:
+            return IndexFiles(read_row_sides(directory / ROWS_FOLDER), ())
+        except InputError as error:
+            return IndexFiles({}, (error.message,))
     for part in PARTS:
         for suffix in formats:
             path = directory / f"{part}.{suffix}"
@@ -87,6 +93,8 @@ def report_text(directory: Path) -> str:
 def stated_formats(config: Mapping[str, Any]) -> list[str]:
     """The formats that a run was written in."""
     formats = config.get("format")
+    if formats == []:
+        return []
     known = isinstance(formats, list) and formats and all(name in FORMATS for name in formats)
     return list(formats) if known and isinstance(formats, list) else ["npy"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.errors import InputError
 
 _COMPANIONS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
@@ -44,6 +45,9 @@ def features_path(report: Mapping[str, Any]) -> Path:
     """The path that FEATURES was, from the paths of the files that were read for it."""
     try:
         paths = [file["path"] for file in report["input"]["files"] if file["role"] == "features"]
+        # What comes after a URL's question mark says where its server is, for all files alike.
+        query = paths[0].partition("?")[2] if as_url(Path(paths[0])) is not None else ""
+        paths = [path.removesuffix(f"?{query}") if query else path for path in paths]
         parts = Path(os.path.commonpath(paths)).parts
     except (KeyError, TypeError, ValueError):
         raise InputError(
@@ -52,10 +56,13 @@ def features_path(report: Mapping[str, Any]) -> Path:
     # Hive partitions are columns only if the directory that holds them is what is read.
     partition = next((place for place, part in enumerate(parts[:-1] or parts) if "=" in part), len(parts))
     whole = len(paths) == 1 and partition == len(parts)
-    return Path(paths[0]) if whole else Path(*parts[:partition])
+    found = Path(paths[0]) if whole else Path(*parts[:partition])
+    return Path(f"{found}?{query}") if query else found
 
 
 def _present(directory: Path, path: Path, option: str = "--features") -> Path:
+    if as_url(path) is not None:
+        return path
     for base in (Path(), directory, directory.parent):
         if os.path.lexists(base / path):
             return base / path

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli import pipeline
+from clustersplit_cli.assessment import BY_THRESHOLD
 from clustersplit_cli.core.direct import by_definition
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.geometry import FactorGeometry
@@ -62,6 +63,11 @@ class Claim:
         return self.report["config"].get("strategy") is not None
 
     @property
+    def was_read_in_pieces(self) -> bool:
+        """Whether an engine made the split that never had all rows in one place."""
+        return bool(self.report["config"].get("engine", "local") != "local")
+
+    @property
     def freed_by(self) -> str | None:
         """The strategy, if it is one that keeps no quotas."""
         strategy = self.report["config"].get("strategy")
@@ -98,6 +104,8 @@ def verify_run(
         yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
         return
     members = np.isin(dataset.rows, val)
+    if claim.was_read_in_pieces and options.certify != "never":
+        options = replace(options, certify=BY_THRESHOLD)
     with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
         outcome = _recompute(claim, setting, members, progress)
         recomputed = _as_report(outcome)
@@ -128,7 +136,7 @@ def _recompute(claim: Claim, setting: pipeline.Setting, members: Members, progre
     """Measure the given split through the pipeline's own functions."""
     return pipeline.report_on(
         setting,
-        _as_solution(members, converged=_said_to_converge(claim.report)),
+        _as_solution(members, converged=said_to_converge(claim.report)),
         config=claim.config,
         stopwatch=Stopwatch(),
         progress=progress,
@@ -146,7 +154,7 @@ def _as_solution(members: Members, *, converged: bool) -> Solution:
     return Solution(members, (Step("start", 0, np.inf),), (nothing,), 0, converged)
 
 
-def _said_to_converge(report: Mapping[str, Any]) -> bool:
+def said_to_converge(report: Mapping[str, Any]) -> bool:
     """Whether the report's winner converged, which only a new search could tell."""
     try:
         winner = report["search"]["winner"]

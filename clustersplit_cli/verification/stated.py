@@ -35,7 +35,7 @@ COMPARED = {
     "parts": "parts",
 }
 """Top-level keys of the report that follow from the input, the index files and the configuration alone."""
-_OF_THE_MACHINE = {"memory", "threads", "bytes", "budget", "reason"}
+_OF_THE_MACHINE = {"memory", "threads", "bytes", "budget", "reason", "engine", "passes"}
 _OF_THE_RUN = {"strategy", "leave", "restarts", "effort", "max_iter", "solver", "certify", "path", "message"}
 
 

@@ -123,6 +123,8 @@ def test_defaults_are_reported_as_what_they_became(split: Split, folder: Path) -
         "memory": 3 * 10**9,
         "threads": 2,
         "geometry": "dense",
+        "engine": "local",
+        "passes": None,
     }
 
 
@@ -248,6 +250,18 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     assert split("feats.parquet").code == 0
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["split"].params}
-    of_this_run_only = {"features", "out", "annotate", "html", "force", "config", "json", "quiet", "debug"}
+    of_this_run_only = {
+        "spill",
+        "scheduler",
+        "features",
+        "out",
+        "annotate",
+        "html",
+        "force",
+        "config",
+        "json",
+        "quiet",
+        "debug",
+    }
     assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
     assert names - of_this_run_only - {"memory", "threads"} == set(REPLAYED)

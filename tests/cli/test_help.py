@@ -83,7 +83,7 @@ def test_the_defaults_in_the_help_are_the_defaults(help_of: Callable[..., str]) 
 
 def test_options_come_in_groups(help_of: Callable[..., str]) -> None:
     headings = [line for line in help_of("split").splitlines() if line.endswith(":") and line[0] != " "]
-    assert headings == ["Arguments:", "Input:", "Constraints:", "Method:", "Output:", "Help:"]
+    assert headings == ["Arguments:", "Input:", "Constraints:", "Method:", "Scale:", "Output:", "Help:"]
 
 
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str], help_of: Callable[..., str]) -> None:

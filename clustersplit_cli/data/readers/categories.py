@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +29,17 @@ def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categ
     codes = codes[rows]
     missing = rows[codes < 0]
     if len(missing):
-        raise InputError(
-            f"column {word!r} has no value in {len(missing)} rows: {listed(missing.tolist())}",
-            hint="fill them in, with 'unknown' for example, or leave them out with --exclude COLUMN=VALUE",
-        )
+        raise no_value(word, len(missing), missing[:6].tolist())
     return _compact(codes, values)
+
+
+def no_value(word: str, count: int, first: Sequence[int]) -> InputError:
+    """Refuse a column that says nothing about some rows; `first` are the first few of them."""
+    more = f" and {count - 5} more" if count > 5 else ""
+    return InputError(
+        f"column {word!r} has no value in {count} rows: {', '.join(map(str, first[:5]))}{more}",
+        hint="fill them in, with 'unknown' for example, or leave them out with --exclude COLUMN=VALUE",
+    )
 
 
 def encode_units(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -60,15 +66,32 @@ def restrict(categories: Categories, kept: NDArray[np.bool_]) -> Categories:
 
 def rows_with_value(column: pa.ChunkedArray, word: str, value: str) -> NDArray[np.bool_]:
     """Mark the rows whose value is written as `value`; it must occur."""
+    marked, spelled = marked_rows(column, word, value)
+    if not marked.any():
+        raise value_never_occurs(word, value, spelled)
+    return marked
+
+
+def marked_rows(column: pa.ChunkedArray, word: str, value: str) -> tuple[NDArray[np.bool_], list[str]]:
+    """Mark the rows whose value is written as `value`, and say how the values that occur are written."""
     codes, values = _dictionary(column, word)
     spelled = [_spellings(item) for item in values.tolist()]
     matching = np.array([value in spellings for spellings in spelled], dtype=np.bool_)
-    if not matching.any():
-        raise InputError(
-            f"--exclude {word}={value}: column {word!r} never has the value {value!r}",
-            hint=f"its values: {listed(sorted(spellings[0] for spellings in spelled), 10)}",
-        )
-    return np.append(matching, False)[codes]  # code -1, a missing value, reads the appended False
+    # Code -1, a missing value, reads the appended False.
+    return np.append(matching, False)[codes], [spellings[0] for spellings in spelled]
+
+
+def value_never_occurs(word: str, value: str, spelled: Iterable[str]) -> InputError:
+    """Refuse to exclude a value that no row has."""
+    return InputError(
+        f"--exclude {word}={value}: column {word!r} never has the value {value!r}",
+        hint=f"its values: {listed(sorted(spelled), 10)}",
+    )
+
+
+def group_values(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """A code per row, -1 where there is no value, and the distinct values, which can name groups."""
+    return _dictionary(_groupable(column, word), word)
 
 
 def _groupable(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:

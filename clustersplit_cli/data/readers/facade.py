@@ -34,7 +34,7 @@ def peek(request: ReadRequest) -> Extent:
     ------
     InputError : a file is missing or damaged, or a column that is needed does not exist.
     """
-    inputs, _, features = _open(request)
+    inputs, _, features = open_request(request)
     column = inputs.features.columns[features.names[0]]
     width = column.width if features.is_list else len(features.names)
     return Extent(inputs.features.n_rows, width, features.dtype.itemsize)
@@ -47,7 +47,7 @@ def survey(request: ReadRequest) -> tuple[ColumnUse, ...]:
     ------
     InputError : a file is missing or damaged, or a column that is needed does not exist.
     """
-    inputs, roles, features = _open(request)
+    inputs, roles, features = open_request(request)
     chosen = set(features.names)
     used: dict[tuple[str, str], str] = {}
     if roles.ids is not None:
@@ -73,7 +73,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
     InputError : an input is missing or damaged, has values that cannot be used, or changes while it is read.
     UsageError : options that contradict each other.
     """
-    inputs, roles, features = _open(request)
+    inputs, roles, features = open_request(request)
     sources = inputs.by_role()
     with Fingerprints([(look, role) for role, source in sources.items() for look in source.stamps]) as prints:
         columns = _Columns(inputs, roles)
@@ -84,7 +84,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         kept = ~excluded
         rows = np.flatnonzero(kept)
         _check_enough(len(rows), f"only {len(rows)} of {n_rows} rows are left after --exclude")
-        notes = _notes(inputs, roles, features)
+        notes = reading_notes(inputs, roles, features)
         categories = {}
         for word, place in roles.family.items():
             if word == LABEL and request.label_bins is not None:
@@ -184,7 +184,7 @@ class _Columns:
         return column
 
 
-def _open(request: ReadRequest) -> tuple[Inputs, Roles, FeatureColumns]:
+def open_request(request: ReadRequest) -> tuple[Inputs, Roles, FeatureColumns]:
     """Open all files and decide what every column is for, without reading data."""
     inputs = Inputs(
         features=open_features(request.path),
@@ -206,7 +206,7 @@ def _check_enough(n_rows: int, message: str) -> None:
         raise InputError(message, hint="a split needs at least two rows")
 
 
-def _notes(inputs: Inputs, roles: Roles, features: FeatureColumns) -> tuple[tuple[str, str], ...]:
+def reading_notes(inputs: Inputs, roles: Roles, features: FeatureColumns) -> tuple[tuple[str, str], ...]:
     """Collect what the user should know about how the input was understood."""
     notes = [note for source in inputs.by_role().values() for note in source.notes] + list(roles.notes)
     if features.guessed:

@@ -8,7 +8,7 @@ from pathlib import Path
 from clustersplit_cli.data.readers import arrays, ipc, npy, parquet
 from clustersplit_cli.data.readers.delimited import CsvSource
 from clustersplit_cli.data.readers.fingerprint import read_head, stamp
-from clustersplit_cli.data.readers.naming import shown
+from clustersplit_cli.data.readers.naming import as_url, shown
 from clustersplit_cli.data.readers.source import Source
 from clustersplit_cli.errors import InputError
 
@@ -42,7 +42,9 @@ _SUPPORTED = "Parquet, Arrow/Feather, CSV, NPY and NPZ can be read"
 
 
 def open_features(path: Path) -> Source:
-    """Open a file or directory of features."""
+    """Open a file or directory of features, or what is behind a URL."""
+    if as_url(path) is not None:
+        return parquet.ParquetSource.of_url(path)
     if _is_directory(path):
         return parquet.ParquetSource.of_directory(path)
     format_ = detect(path)

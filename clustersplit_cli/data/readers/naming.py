@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import urllib.parse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,11 +13,40 @@ _SHOWN_AT_MOST = 5
 _REASON_LENGTH = 200
 
 
+_URL_AS_PATH = re.compile(r"(s3|gs|gcs|abfs|abfss|hdfs|viewfs):/+(.*)", re.DOTALL)
+
+
+def as_url(path: Path) -> str | None:
+    """The URL that a path stands for, or None if it is a path.
+
+    A URL travels through the program as a path, in which the two slashes after the scheme become one.
+
+    >>> as_url(Path("s3://bucket/rows.parquet"))
+    's3://bucket/rows.parquet'
+    """
+    match = _URL_AS_PATH.fullmatch(str(path))
+    return None if match is None else f"{match[1]}://{match[2]}"
+
+
+def without_secrets(url: str) -> str:
+    """The URL as it may be shown: without a user name and a key.
+
+    >>> without_secrets("s3://me:secret@bucket/key?region=eu-west-1")
+    's3://bucket/key?region=eu-west-1'
+    """
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 def report_path(path: Path) -> str:
     r"""Return the path as text that any JSON writer accepts.
 
-    Bytes that are not UTF-8 are written as `\xNN`; every other path comes back as it was given.
+    Bytes that are not UTF-8 are written as `\xNN`; every other path comes back as it was given, but for the
+    user name and the key in a URL.
     """
+    url = as_url(path)
+    if url is not None:
+        return without_secrets(url)
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.data.readers.arrow_values import ArrowChunk, combined, describe, describe_all, explained
 from clustersplit_cli.data.readers.fingerprint import Stamp, read_head, stamp
-from clustersplit_cli.data.readers.naming import listed, report_path, shown
+from clustersplit_cli.data.readers.naming import as_url, listed, report_path, shown
+from clustersplit_cli.data.readers.remote import open_remote, remote_files
 from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column
 from clustersplit_cli.data.readers.text_values import typed
 from clustersplit_cli.errors import InputError
@@ -27,7 +28,7 @@ _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
-class _Member:
+class Member:
     """One file of the dataset: where it is, what it holds, and the partition it lies in."""
 
     stamp: Stamp
@@ -38,7 +39,7 @@ class _Member:
 
     def open(self) -> pq.ParquetFile:
         """Open for reading; no read-ahead, so that one row group is never held twice."""
-        return _open(self.stamp.path, self.metadata)
+        return open_parquet(self.stamp.path, self.metadata)
 
     def n_values(self, name: str, group: int) -> int:
         """Number of values in the lists of a column; a null or empty list counts as one."""
@@ -50,12 +51,12 @@ class _Member:
 class ParquetSource:
     """One Parquet file, or all Parquet files below a directory in bytewise order of their paths."""
 
-    def __init__(self, path: Path, members: Sequence[_Member], notes: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, path: Path, members: Sequence[Member], notes: Sequence[tuple[str, str]] = ()) -> None:
         self.path = path
         self.notes = tuple(notes)
         self.default_features: str | None = None
         self.stamps = tuple(member.stamp for member in members)
-        self._members = tuple(members)
+        self.members = tuple(members)
         self.n_rows: int | None = sum(member.n_rows for member in members)
         self.columns = self._describe()
 
@@ -81,6 +82,20 @@ class ParquetSource:
         _check_same_columns(members)
         return cls(path, members, notes)
 
+    @classmethod
+    def of_url(cls, path: Path) -> ParquetSource:
+        """Open a file behind a URL, or all Parquet files below it."""
+        files = {name: found for name, found in remote_files(path) if not name or _may_be_data(name)}
+        data = sorted((name for name in files if not name or _has_suffix(name)), key=os.fsencode)
+        if not data:
+            raise InputError(
+                f"{shown(path)} has no Parquet files below it",
+                hint="give a single file, or a prefix of .parquet files",
+            )
+        members = [_member(files[name], _partition(name)) for name in data]
+        _check_same_columns(members)
+        return cls(path, members)
+
     def find(self, word: str) -> str | None:
         """Return the name of the column the user means, or None."""
         return word if word in self.columns else None
@@ -89,15 +104,15 @@ class ParquetSource:
         """Read whole columns."""
         import pyarrow as pa
 
-        self._check_same_types(names)
+        self.check_same_types(names)
         parts: dict[str, list[pa.Array]] = {name: [] for name in names}
-        for number, member in enumerate(self._members):
+        for number, member in enumerate(self.members):
             stored = [name for name in names if name not in member.partition]
             with explained(member.stamp.path, "Parquet"):
                 table = member.open().read(columns=stored) if stored else None
             for name in names:
                 if name in member.partition:
-                    parts[name].append(self._constant(name, number, member.n_rows))
+                    parts[name].append(self.constant(name, number, member.n_rows))
                 elif table is not None:
                     parts[name].extend(table.column(name).chunks)
         return pa.table(
@@ -106,9 +121,9 @@ class ParquetSource:
 
     def scan(self, names: Sequence[str]) -> Iterator[ArrowChunk]:
         """Read feature columns row group by row group, a few columns or a few rows at a time."""
-        self._check_same_types(names)
+        self.check_same_types(names)
         start = 0
-        for number, member in enumerate(self._members):
+        for number, member in enumerate(self.members):
             with explained(member.stamp.path, "Parquet"):
                 file = member.open()
                 for group in range(member.metadata.num_row_groups):
@@ -119,7 +134,7 @@ class ParquetSource:
                     start += member.metadata.row_group(group).num_rows
 
     def _scan_lists(
-        self, member: _Member, file: pq.ParquetFile, group: int, start: int, name: str
+        self, member: Member, file: pq.ParquetFile, group: int, start: int, name: str
     ) -> Iterator[ArrowChunk]:
         """Read a list column some rows at a time: decoding lists takes twice the room of their values."""
         n_rows = member.metadata.row_group(group).num_rows
@@ -133,24 +148,22 @@ class ParquetSource:
         self, number: int, file: pq.ParquetFile, group: int, start: int, names: Sequence[str]
     ) -> Iterator[ArrowChunk]:
         """Read scalar columns some columns at a time: Parquet stores them one after the other."""
-        partition = self._members[number].partition
-        n_rows = self._members[number].metadata.row_group(group).num_rows
+        partition = self.members[number].partition
+        n_rows = self.members[number].metadata.row_group(group).num_rows
         width = max(16, min(len(names), BLOCK_BYTES // (8 * max(1, n_rows))))
         for first in range(0, len(names), width):
             block = names[first : first + width]
             stored = [name for name in block if name not in partition]
             table = file.read_row_group(group, columns=stored)
             arrays = [
-                combined(table.column(name))
-                if name not in partition
-                else self._constant(name, number, n_rows)
+                combined(table.column(name)) if name not in partition else self.constant(name, number, n_rows)
                 for name in block
             ]
             yield ArrowChunk(self.path, start, first, block, arrays, is_list=False)
 
     def _describe(self) -> dict[str, Column]:
         """Describe the columns of the files, then those of the partitions."""
-        first = self._members[0]
+        first = self.members[0]
         columns = describe_all(self.path, first.schema)
         columns |= {name: describe(name, self._type(name)) for name in first.partition}
         for name, column in columns.items():
@@ -162,7 +175,7 @@ class ParquetSource:
         """Infer the common length of lists from the number of values the file declares."""
         values = sum(
             member.n_values(name, group)
-            for member in self._members
+            for member in self.members
             for group in range(member.metadata.num_row_groups)
         )
         return values // self.n_rows if self.n_rows and values % self.n_rows == 0 else None
@@ -173,24 +186,24 @@ class ParquetSource:
         import pyarrow as pa
 
         return {
-            name: typed(pa.array([member.partition[name] for member in self._members], pa.string()))
-            for name in self._members[0].partition
+            name: typed(pa.array([member.partition[name] for member in self.members], pa.string()))
+            for name in self.members[0].partition
         }
 
-    def _constant(self, name: str, number: int, n_rows: int) -> pa.Array:
+    def constant(self, name: str, number: int, n_rows: int) -> pa.Array:
         """A partition's value, repeated for every row of a file."""
         import pyarrow as pa
 
         return pa.repeat(self._partitions[name][number], n_rows)
 
     def _type(self, name: str) -> Any:
-        first = self._members[0]
+        first = self.members[0]
         return self._partitions[name].type if name in first.partition else first.schema.field(name).type
 
-    def _check_same_types(self, names: Sequence[str]) -> None:
+    def check_same_types(self, names: Sequence[str]) -> None:
         """Raise if a column that is used changes its type from file to file."""
-        first = self._members[0]
-        for member in self._members[1:]:
+        first = self.members[0]
+        for member in self.members[1:]:
             for name in names:
                 if name in member.partition:
                     continue
@@ -203,20 +216,28 @@ class ParquetSource:
                     )
 
 
-def _open(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def open_parquet(
+    path: Path, metadata: pq.FileMetaData | None = None, buffer_size: int = 1 << 20
+) -> pq.ParquetFile:
+    """Open a file, or what is behind a URL.
+
+    From a server a row group's columns are fetched together: every request costs a round trip.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if as_url(path) is not None:
+        return pq.ParquetFile(open_remote(path), metadata=metadata, pre_buffer=True)
     return pq.ParquetFile(
-        pa.OSFile(os.fsencode(path)), metadata=metadata, buffer_size=1 << 20, pre_buffer=False
+        pa.OSFile(os.fsencode(path)), metadata=metadata, buffer_size=buffer_size, pre_buffer=False
     )
 
 
-def _member(first_look: Stamp, partition: dict[str, str | None]) -> _Member:
+def _member(first_look: Stamp, partition: dict[str, str | None]) -> Member:
     """Read a file's footer."""
     with explained(first_look.path, "Parquet"):
-        file = _open(first_look.path)
-        return _Member(first_look, file.metadata.num_rows, file.metadata, file.schema_arrow, partition)
+        file = open_parquet(first_look.path)
+        return Member(first_look, file.metadata.num_rows, file.metadata, file.schema_arrow, partition)
 
 
 def _walk(root: Path, below: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
@@ -242,9 +263,20 @@ def _walk(root: Path, below: str, seen: frozenset[tuple[int, int]] = frozenset()
 
 def _is_parquet(path: Path) -> bool:
     """Whether a file of a directory claims to be Parquet, by its name or its first bytes."""
-    if path.suffix.lower() in _SUFFIXES:
+    if _has_suffix(path.name):
         return True
     return read_head(path, len(MAGIC)) == MAGIC
+
+
+def _has_suffix(name: str) -> bool:
+    return Path(name).suffix.lower() in _SUFFIXES
+
+
+def _may_be_data(relative: str) -> bool:
+    """Whether no folder of a relative path, nor the name, is hidden; `_key=value` is a partition."""
+    *folders, name = relative.split("/")
+    hidden = [folder.startswith(".") or (folder.startswith("_") and "=" not in folder) for folder in folders]
+    return not any(hidden) and not name.startswith((".", "_"))
 
 
 def _partition(relative: str) -> dict[str, str | None]:
@@ -258,7 +290,7 @@ def _partition(relative: str) -> dict[str, str | None]:
     }
 
 
-def _check_same_columns(members: Sequence[_Member]) -> None:
+def _check_same_columns(members: Sequence[Member]) -> None:
     """Raise if the files of a directory do not have the same columns or partitions."""
     first = members[0]
     expected = {*first.schema.names, *first.partition}

@@ -1,0 +1,157 @@
+"""`--engine`: the options of engines, and which engine a command uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.engine_options import (
+    AUTO,
+    DEFAULT_PASSES,
+    ENGINES,
+    LOCAL,
+    STREAM,
+    EngineOptions,
+)
+from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.data.row_groups import Layout
+    from clustersplit_cli.engines.stream_plan import StreamPlan
+    from clustersplit_cli.options import CheckedOptions
+
+SCALE = "Scale"
+Engine = Annotated[
+    str,
+    opt.choice(
+        "--engine",
+        SCALE,
+        "Where rows are held: `local` in memory, `stream` on disk, `dask` on a cluster; `auto`: stream if "
+        "memory is too small.",
+        *ENGINES,
+    ),
+]
+Passes = Annotated[
+    int | None,
+    typer.Option(
+        "--passes",
+        rich_help_panel=SCALE,
+        metavar="N",
+        parser=opt.integer("--passes", DEFAULT_PASSES),
+        help="Most passes over all rows that refine the split, with stream and dask.",
+        show_default=str(DEFAULT_PASSES),
+    ),
+]
+Spill = Annotated[
+    str | None,
+    typer.Option(
+        "--spill",
+        rich_help_panel=SCALE,
+        metavar="DIR",
+        help="Where stream keeps what does not fit memory; `none` computes it again on every pass.",
+        show_default="the system's temporary directory",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        rich_help_panel=SCALE,
+        metavar="ADDRESS",
+        help="Dask scheduler, such as tcp://host:8786; needs --engine dask and clustersplit[dask].",
+        show_default="a cluster on this machine",
+    ),
+]
+
+
+def engine_options(given: Mapping[str, Any]) -> EngineOptions:
+    """Read and check the options of the engine."""
+    names = ("engine", "passes", "spill", "scheduler")
+    found = EngineOptions(**{name: given[name] for name in names if name in given})
+    found.check()
+    return found
+
+
+def refuse_engine(options: EngineOptions, command: str) -> None:
+    """Say that a command has all its rows in memory."""
+    if options.engine not in (AUTO, LOCAL):
+        raise UsageError(
+            f"{command} keeps all rows in memory and has no --engine {options.engine}",
+            hint="leave --engine out, or take a sample of the rows",
+        )
+
+
+def settle_engine(
+    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
+) -> tuple[EngineOptions, str]:
+    """Decide which engine `auto` is, and say why it is not the local one.
+
+    Raises
+    ------
+    MemoryPlanError
+        If the rows do not fit memory and cannot be read in pieces either.
+    """
+    from clustersplit_cli import pipeline
+    from clustersplit_cli.data.readers import peek
+    from clustersplit_cli.data.readers.naming import as_url
+    from clustersplit_cli.data.row_groups import open_layout
+
+    is_remote = as_url(request.path) is not None
+    if options.engine == LOCAL and is_remote:
+        raise UsageError(
+            "the local engine reads files, not URLs", hint="use --engine stream, or copy the files first"
+        )
+    if options.engine != AUTO:
+        return options, f"--engine {options.engine} was asked for"
+    if is_remote:
+        return replace(options, engine=STREAM), "a URL is read in pieces"
+    try:
+        pipeline.plan(peek(request), checked)
+    except MemoryPlanError as error:
+        try:
+            open_layout(request)
+        except ClusterSplitError:
+            raise error from None
+        if checked.nystrom == "off" or checked.solver == "cbc" or checked.certify == "always":
+            raise
+        return replace(options, engine=STREAM), "read in pieces: all rows do not fit memory"
+    return replace(options, engine=LOCAL), ""
+
+
+def settled_if_readable(
+    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
+) -> tuple[EngineOptions, str]:
+    """Do the same; input that cannot be read is left to the local engine, unless another was asked for."""
+    try:
+        return settle_engine(options, request, checked)
+    except InputError:
+        if options.engine != AUTO:
+            raise
+        return replace(options, engine=LOCAL), ""
+
+
+def layout_and_plan(
+    request: ReadRequest, checked: CheckedOptions, options: EngineOptions, reason: str
+) -> tuple[Layout, StreamPlan]:
+    """Open the dataset and plan for it; refuse what needs all rows in memory."""
+    from clustersplit_cli.data.row_groups import open_layout
+    from clustersplit_cli.engines.stream_plan import landmarks_of, plan_stream
+
+    needing = {
+        "--solver cbc": checked.solver == "cbc",
+        "--certify always": checked.certify == "always",
+        "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
+        and checked.kernel == "cosine",
+    }
+    for name, given in needing.items():
+        if given:
+            raise UsageError(f"{name} needs all rows in memory", hint="leave it out, or use --engine local")
+    landmarks = landmarks_of(checked.nystrom, is_linear=checked.is_linear)
+    layout = open_layout(request, landmarks or 0)
+    plan = plan_stream(layout, landmarks, budget=checked.budget, threads=checked.threads, reason=reason)
+    return layout, plan

@@ -1,0 +1,58 @@
+"""`clustersplit mmd --engine`: the sides of a split whose rows are read in pieces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clustersplit_cli.cli import engine as scale
+from clustersplit_cli.cli.pieces import running_job
+from clustersplit_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clustersplit_cli.cli.mmd_input import MMDInput
+    from clustersplit_cli.engine_options import EngineOptions
+    from clustersplit_cli.reports.mmd_summary import MMDReport
+
+
+def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
+    """Check that this is about the sides of one split and nothing else, and measure them."""
+    from clustersplit_cli.data.runs import read_indices
+    from clustersplit_cli.mmd_in_pieces import mmd_in_pieces
+
+    given = task.given
+    in_memory = {
+        "several files": len(given["features"]) > 1,
+        "--by": given["by"] is not None,
+        "--within": given["within"] is not None,
+        "--evaluation": given["evaluation"] is not None,
+        "--evaluation-domain": given["evaluation_domain"] is not None,
+        "--estimator unbiased": given["estimator"] != "biased",
+        "--exact": given["exact"],
+        "--permutations": given["permutations"] > 0,
+        "--witness": given["witness"] is not None,
+    }
+    for name, is_given in in_memory.items():
+        if is_given:
+            raise UsageError(f"{name} needs all rows in memory", hint="leave it out, or use --engine local")
+    if task.run is None and given["train"] is None:
+        raise UsageError(
+            "read in pieces, only the sides of a split can be compared",
+            hint="give --split, or --train and --val",
+        )
+    if task.run is not None:
+        train, val = task.run.train, task.run.val
+    else:
+        train, val = read_indices(given["train"]), read_indices(given["val"])
+    request = task.request()
+    engine, reason = scale.settle_engine(engine, request, task.checked)
+    with running_job(request, given, task.checked, engine, reason, console) as job:
+        report = mmd_in_pieces(job, train, val, task.config(), None)
+    if task.run is None:
+        return report
+    from dataclasses import replace
+
+    stated = [(file.get("bytes"), file.get("sha256")) for file in task.run.report["input"]["files"]]
+    same = stated == [(file.bytes, file.sha256) for file in report.input.files]
+    return replace(report, split=task.earlier_report(same_input=same))

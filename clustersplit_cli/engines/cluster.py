@@ -1,0 +1,301 @@
+"""A Dask cluster: shards on its workers, and tasks that are sent to them.
+
+A shard's factors never leave its worker. A worker that is lost takes copies with it and nothing else: its
+shards are opened again on another, and sums that are exact come out the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from clustersplit_cli.data.row_groups import Layout
+from clustersplit_cli.engine_options import DASK, NO_SPILL, EngineOptions
+from clustersplit_cli.engines.factors import FactorPlan, Numbering
+from clustersplit_cli.engines.portions import portions, without_others
+from clustersplit_cli.engines.tasks import Task
+from clustersplit_cli.engines.worker import Opening, do_task, open_shard, tell_shard, versions
+from clustersplit_cli.errors import ClusterError, ClusterSplitError, UsageError
+from clustersplit_cli.progress import Progress, silent
+
+Result = TypeVar("Result")
+
+SHARDS_PER_THREAD = 2
+SECONDS_TO_CONNECT, SECONDS_FOR_WORKERS = 10, 30
+SECONDS_BETWEEN_LOOKS = 0.5
+MOST_LOSSES = 20
+
+
+@contextmanager
+def opened_cluster(
+    layout: Layout, engine_options: EngineOptions, threads: int, budget: int, progress: Progress = silent
+) -> Iterator[ClusterEngine]:
+    """Connect to the cluster, or start one on this machine, and open the shards; the block ends it.
+
+    Parameters
+    ----------
+    threads, budget : workers of a cluster on this machine, and the memory that all of them may use.
+
+    Raises
+    ------
+    UsageError : Dask is not installed.
+    ClusterError : there is no scheduler, there are no workers, or they have other versions of this program.
+    """
+    try:
+        import distributed as installed
+    except ImportError:
+        raise UsageError("--engine dask needs Dask", hint="pip install 'clustersplit[dask]'") from None
+    distributed: Any = installed  # it has no types
+    # What Dask would log is said here in one line, or is no concern of the user's.
+    for name in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Dask's own words on versions: ours come from `_check_versions`
+        own: Any = None
+        try:
+            address = engine_options.scheduler
+            if address is None:
+                own = distributed.LocalCluster(
+                    n_workers=threads,
+                    threads_per_worker=1,
+                    memory_limit=budget // threads,
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                )
+                address = own.scheduler_address
+            try:
+                client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+            except (OSError, ValueError) as error:
+                raise ClusterError(
+                    f"no Dask scheduler answers at {address}", hint="start one with: dask scheduler"
+                ) from error
+            try:
+                yield _engine(client, address, layout, engine_options, progress)
+            finally:
+                with suppress(Exception):
+                    client.close(timeout=2)
+        finally:
+            if own is not None:
+                with suppress(Exception):
+                    own.close(timeout=5)
+
+
+@dataclass
+class _Seat:
+    """A shard and where it is."""
+
+    opening: Opening
+    address: str
+    shard: Any
+    losses: int = 0
+
+
+class ClusterEngine:
+    """The shards of a dataset on the workers of a cluster."""
+
+    name = DASK
+
+    def __init__(self, client: Any, address: str, openings: list[Opening], progress: Progress) -> None:
+        self._client, self._address, self._progress = client, address, progress
+        self._told: tuple[Numbering, FactorPlan | None] | None = None
+        self.n_workers = len(self._threads())
+        self.notes: tuple[tuple[str, str], ...] = ()
+        seats = [address for address, count in sorted(self._threads().items()) for _ in range(count)]
+        # Neighbours go to the same worker: they are in the same files.
+        self._seats = [
+            self._open(opening, seats[place * len(seats) // len(openings)])
+            for place, opening in enumerate(openings)
+        ]
+
+    def tell(self, numbering: Numbering, plan: FactorPlan | None = None) -> None:
+        """Tell all shards."""
+        self._told = (numbering, plan)
+        self._everywhere(tell_shard, self._told, "tell")
+
+    def run(self, task: Task[Result]) -> list[Result]:
+        """Have every shard do a task, where it is."""
+        return self._everywhere(do_task, (task,), task.label)
+
+    def _everywhere(self, function: Any, arguments: tuple[Any, ...], label: str) -> list[Any]:
+        """Call a function with every shard; shards that are lost on the way are opened again."""
+        total = sum(seat.opening.portion.n_rows for seat in self._seats)
+        woken = threading.Event()
+        results: dict[int, Any] = {}
+        pending = {
+            number: self._submit(number, function, arguments, woken) for number in range(len(self._seats))
+        }
+        done = 0
+        self._progress(label, 0, total)
+        while pending:
+            heard = woken.wait(SECONDS_BETWEEN_LOOKS)
+            woken.clear()
+            if self._client.status != "running":
+                raise self._gone()
+            lost = set() if heard else self._lost(pending)
+            for number, future in list(pending.items()):
+                if number in lost or future.status not in ("finished", "error"):
+                    continue
+                try:
+                    results[number] = future.result()
+                except Exception as error:
+                    if not _is_loss(error):
+                        raise
+                    lost.add(number)
+                if number in results:
+                    del pending[number]
+                    done += self._seats[number].opening.portion.n_rows
+                    self._progress(label, done, total)
+            for number in lost & set(pending):
+                self._reopen(number)
+                pending[number] = self._submit(number, function, arguments, woken)
+        return [results[number] for number in range(len(self._seats))]
+
+    def _submit(self, number: int, function: Any, arguments: tuple[Any, ...], woken: threading.Event) -> Any:
+        seat = self._seats[number]
+        with self._explained():
+            future = self._client.submit(
+                function, seat.shard, *arguments, workers=[seat.address], pure=False, priority=1
+            )
+        future.add_done_callback(lambda _: woken.set())
+        return future
+
+    def _open(self, opening: Opening, address: str) -> _Seat:
+        with self._explained():
+            shard = self._client.submit(open_shard, opening, workers=[address], pure=False)
+        return _Seat(opening, address, shard)
+
+    def _lost(self, pending: dict[int, Any]) -> set[int]:
+        """The shards whose workers are no longer there."""
+        alive = self._threads()
+        return {
+            number
+            for number, future in pending.items()
+            if self._seats[number].address not in alive or future.status in ("cancelled", "lost")
+        }
+
+    def _reopen(self, number: int) -> None:
+        """Open a lost shard on the worker that has the fewest."""
+        seat = self._seats[number]
+        if seat.losses >= MOST_LOSSES:
+            raise ClusterError(
+                f"{seat.losses} workers were lost over the same rows",
+                hint="they may be short of memory: use fewer --nystrom landmarks, or larger workers",
+            )
+        alive = self._threads() or self._wait_for_workers()
+        taken = [other.address for other in self._seats]
+        address = min(sorted(alive), key=lambda name: taken.count(name) / alive[name])
+        with suppress(Exception):
+            seat.shard.cancel(force=True)
+        self._seats[number] = self._open(seat.opening, address)
+        self._seats[number].losses = seat.losses + 1
+        if self._told is not None:
+            with self._explained():
+                self._client.submit(
+                    tell_shard, self._seats[number].shard, *self._told, workers=[address], pure=False
+                ).result()
+
+    def _threads(self) -> dict[str, int]:
+        """The workers that are there, and their threads."""
+        with self._explained():
+            return dict(self._client.nthreads())
+
+    def _wait_for_workers(self) -> dict[str, int]:
+        with self._explained():
+            try:
+                self._client.wait_for_workers(1, timeout=SECONDS_FOR_WORKERS)
+            except TimeoutError:
+                raise ClusterError(
+                    f"the Dask cluster at {self._address} has no workers left",
+                    hint="start some, and run again",
+                ) from None
+        return self._threads()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A scheduler that is gone shows in many ways; all of them are one line."""
+        try:
+            yield
+        except ClusterSplitError:
+            raise
+        except Exception as error:
+            if self._client.status != "running" or isinstance(error, OSError):
+                raise self._gone() from error
+            raise
+
+    def _gone(self) -> ClusterError:
+        return ClusterError(
+            f"the Dask scheduler at {self._address} is gone", hint="start it again, and run the same command"
+        )
+
+
+def _engine(
+    client: Any, address: str, layout: Layout, options: EngineOptions, progress: Progress
+) -> ClusterEngine:
+    try:
+        client.wait_for_workers(1, timeout=SECONDS_FOR_WORKERS)
+        threads = dict(client.nthreads())
+    except TimeoutError:
+        raise ClusterError(
+            f"the Dask scheduler at {address} has no workers", hint=f"start some with: dask worker {address}"
+        ) from None
+    notes = check_versions(client)
+    # A portion carries the layout, but of the row groups only its own.
+    pieces = portions(layout, SHARDS_PER_THREAD * sum(threads.values()))
+    beside = -(-len(pieces) // len(threads))
+    openings = [
+        Opening(without_others(piece), beside, options.spill_directory, options.spill != NO_SPILL)
+        for piece in pieces
+    ]
+    engine = ClusterEngine(client, address, openings, progress)
+    engine.notes = notes
+    return engine
+
+
+def check_versions(client: Any) -> tuple[tuple[str, str], ...]:
+    """Compare the versions of this process with those of the workers.
+
+    Raises
+    ------
+    ClusterError
+        If a worker has another version of this program, or none.
+    """
+    own = versions()
+    try:
+        found: dict[str, dict[str, str]] = client.run(versions)
+    except (ImportError, AttributeError) as error:
+        raise ClusterError(
+            f"the workers do not have clustersplit {own['clustersplit']}: {error}",
+            hint=f"install it on every worker: pip install clustersplit=={own['clustersplit']}",
+        ) from error
+    notes = []
+    for address, theirs in sorted(found.items()):
+        if theirs["clustersplit"] != own["clustersplit"]:
+            raise ClusterError(
+                f"worker {address} has clustersplit {theirs['clustersplit']}, this process has "
+                f"{own['clustersplit']}",
+                hint="install the same version everywhere",
+            )
+        differing = [f"{name} {theirs[name]}, not {own[name]}" for name in own if theirs[name] != own[name]]
+        if differing:
+            notes.append(
+                (
+                    "versions_differ",
+                    f"worker {address} has {', '.join(differing)}: results may differ in the last digits",
+                )
+            )
+    return tuple(notes)
+
+
+def _is_loss(error: Exception) -> bool:
+    """Whether a task failed because its worker did."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker
+
+    return isinstance(error, (KilledWorker, CommClosedError, CancelledError))

@@ -1,0 +1,175 @@
+"""Descent on rows that are not in memory: thresholds from histograms, centroids from sums of factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.centroids import FactoredKernel, SplitState
+from clustersplit_cli.core.certificate import GAP_TOLERANCE, SMALLEST_OBJECTIVE, FixedPoint
+from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.exact_sum import merged
+from clustersplit_cli.core.starts import at_targets
+from clustersplit_cli.core.thresholds import Thresholds, find_thresholds
+from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
+from clustersplit_cli.engines.tasks import CountKeys, CountNegative, CountOnEdge, Score, SumSides
+
+NOISE = 1e-13
+"""Smaller gains, relative to the scatter explained so far, are rounding; as in `lloyd`, for float64."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a descent takes place: the rows, what they must meet, and their kernel."""
+
+    engine: Engine
+    limits: Constraints
+    kernel: FactoredKernel
+
+
+@dataclass(frozen=True)
+class Held:
+    """A split as a rule, measured, with its validation rows per cell."""
+
+    rule: Rule
+    state: SplitState
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Both orientations of the assignment step at a split's centroids, and their costs."""
+
+    splits: tuple[Held, Held]
+    costs: tuple[float, float]
+
+    @property
+    def best(self) -> Held:
+        """The cheaper one; ties keep the present orientation."""
+        return self.splits[int(self.costs[1] < self.costs[0])]
+
+
+@dataclass(frozen=True)
+class Refined:
+    """Where a descent ended.
+
+    Attributes
+    ----------
+    psi : of the initial split and after every step that was taken.
+    passes : passes over all factors.
+    converged : whether it stopped by itself.
+    proposal : the assignment step at the final split; None if passes ran out before.
+    """
+
+    split: Held
+    psi: tuple[float, ...]
+    passes: int
+    converged: bool
+    proposal: Proposal | None
+
+
+def choose(engine: Engine, source: KeySource, quotas: NDArray[np.int64]) -> Thresholds:
+    """Find the thresholds that choose `quotas`, of shape (cells, columns), of the smallest keys."""
+    return find_thresholds(
+        quotas,
+        lambda interval: _added(engine.run(CountKeys(source, interval))),
+        lambda edges, interval: _added(engine.run(CountOnEdge(source, edges, interval))),
+    )
+
+
+def at_target_counts(limits: Constraints) -> NDArray[np.int64]:
+    """Every cell's target, adjusted where a side would be empty."""
+    return at_targets(limits).constraints.lower
+
+
+def measure(ground: Ground, rule: Rule) -> list[Held]:
+    """Measure all splits of a rule in one pass."""
+    sums, counts = side_sums(ground.engine, rule, len(ground.limits.target))
+    return [
+        Held(_column(rule, column), ground.kernel.state(sums[:, column], int(count.sum())), count)
+        for column, count in enumerate(counts.T)
+    ]
+
+
+def side_sums(
+    engine: Engine, rule: Rule, n_cells: int, *, with_total: bool = False, label: str = "sum"
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Sums of factors over the validation rows, (p, splits), and their counts, (cells, splits)."""
+    parts = engine.run(SumSides(rule, n_cells, with_total, label))
+    return merged([part.factors for part in parts]), _added([part.counts for part in parts])
+
+
+def propose(ground: Ground, split: Held, labels: tuple[str, str] = ("score", "sum")) -> Proposal:
+    """Make the assignment step at a split's centroids, in two passes that go by the given labels."""
+    state, limits = split.state, ground.limits
+    source = Differences(state.weights[:, None], np.array([state.shift]))
+    ground.engine.run(Score(source.weights, labels[0]))
+    if limits.is_exact:
+        quotas = np.stack([limits.target, limits.target], axis=1)
+    else:
+        negative = _added(ground.engine.run(CountNegative(source, len(limits.target))))
+        quotas = np.clip(negative, limits.lower[:, None], limits.upper[:, None])
+    rule = ByThreshold(source, choose(ground.engine, source, quotas))
+    n_val = quotas.sum(axis=0)
+    if not ((n_val > 0) & (n_val < ground.kernel.n)).all():
+        # With tolerances a side may come out empty; then that orientation is no split, and not cheaper.
+        quotas = np.where((n_val > 0) & (n_val < ground.kernel.n), quotas, split.counts[:, None])
+        rule = ByThreshold(source, choose(ground.engine, source, quotas))
+    sums, counts = side_sums(ground.engine, rule, len(limits.target), label=labels[1])
+    kept, turned = (
+        Held(
+            _column(rule, column),
+            ground.kernel.state(sums[:, column], int(counts[:, column].sum())),
+            counts[:, column],
+        )
+        for column in range(2)
+    )
+    every = (
+        state.training_cost - 2.0 * float(ground.kernel.total @ state.weights) + ground.kernel.n * state.shift
+    )
+    costs = (
+        state.cost(sums[:, 0], kept.state.n_val),
+        # The other way round, the rows that are not chosen go to the validation centroid.
+        every - (state.cost(sums[:, 1], turned.state.n_val) - state.training_cost),
+    )
+    return Proposal((kept, turned), costs)
+
+
+def descend(ground: Ground, start: Held, *, max_passes: int) -> Refined:
+    """Alternate centroids and assignment until nothing changes or the passes are used up.
+
+    Psi never rises: a step that does not lower it is not taken.
+    """
+    split, psi, passes = start, [start.state.psi], 0
+    while passes + 2 <= max_passes:
+        labels = [f"pass {number} of {max_passes}" for number in (passes + 1, passes + 2)]
+        proposal = propose(ground, split, (labels[0], labels[1]))
+        passes += 2
+        best = proposal.best
+        gain = split.state.psi - best.state.psi
+        if not gain > NOISE * max(ground.kernel.ssq_total - split.state.psi, 0.0):
+            return Refined(split, tuple(psi), passes, True, proposal)
+        split = best
+        psi.append(best.state.psi)
+    return Refined(split, tuple(psi), passes, False, None)
+
+
+def certify(ground: Ground, split: Held, proposal: Proposal) -> FixedPoint:
+    """Compare a split's own cost with that of the assignment step at its centroids."""
+    optimum, own = min(proposal.costs), split.state.own_cost
+    gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * ground.kernel.trace)
+    status = "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
+    return FixedPoint("threshold", status, optimum, gap, True, 0)
+
+
+def _column(rule: Rule, column: int) -> Rule:
+    return replace(rule, column=column) if isinstance(rule, ByThreshold) and rule.n_columns > 1 else rule
+
+
+def _added(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Add counts; a shard without rows has none to add."""
+    return np.asarray(sum(part for part in parts if part.size), dtype=np.int64)

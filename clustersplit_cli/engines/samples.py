@@ -1,0 +1,93 @@
+"""The rows that are brought together: landmarks, and samples small enough for one machine's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints import Cells, Constraints, bounded
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import KERNEL_TILE, TRACE_ROWS, choose_landmarks
+from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.engines.descent import choose
+from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.rules import ByThreshold, Uniform
+from clustersplit_cli.engines.tasks import Chosen, Gather
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows in memory: their numbers among all that take part, ascending, raw features and cells."""
+
+    numbers: Numbers
+    raw: Floats
+    codes: NDArray[np.int64]
+
+    def rows(self, numbers: Numbers) -> Floats:
+        """Raw features of some of them."""
+        return self.raw[self.places(numbers)]
+
+    def places(self, numbers: Numbers) -> Numbers:
+        """Where some of them are."""
+        return np.searchsorted(self.numbers, numbers)
+
+
+def gather(engine: Engine, wanted: Mapping[str, Numbers], width: int, dtype: np.dtype[Any]) -> Gathered:
+    """Bring several sets of rows together in one pass."""
+    numbers = np.unique(np.concatenate(list(wanted.values())))
+    raw: Floats = np.empty((len(numbers), width), dtype)
+    codes = np.empty(len(numbers), np.int64)
+    for places, rows, cells in engine.run(Gather(numbers)):
+        raw[places], codes[places] = rows, cells
+    return Gathered(numbers, raw, codes)
+
+
+def stratified_numbers(
+    engine: Engine, sizes: NDArray[np.int64], size: int, rng: np.random.Generator
+) -> Numbers:
+    """Draw about `size` rows, the same share of every cell but at least one of each, ascending.
+
+    The draw depends on the seed and on the rows' numbers alone, and not on how they are stored.
+    """
+    n = int(sizes.sum())
+    wanted = np.minimum(-(-sizes * min(size, n) // n), sizes)
+    source = Uniform.of([rng])
+    rule = ByThreshold(source, choose(engine, source, wanted[:, None]))
+    return np.concatenate(engine.run(Chosen(rule)))
+
+
+def trace_numbers(n: int) -> Numbers:
+    """The rows that a Nyström kernel's trace is estimated from, as `nystrom_geometry` draws them."""
+    return choose_landmarks(n, TRACE_ROWS, np.random.default_rng(0))
+
+
+def estimated_trace(landmark_values: Floats, mixing: Floats, n: int, workers: Workers) -> tuple[float, float]:
+    """The trace of C W⁺ C' on n rows from some rows of C, and its standard error."""
+
+    def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
+        factors = landmark_values[slice(*tile)] @ mixing
+        return np.asarray(np.einsum("ij,ij->i", factors, factors), dtype=np.float64)
+
+    m = len(landmark_values)
+    found = np.concatenate(list(workers.map(squared_lengths, tiles(m, KERNEL_TILE))))
+    if m == n:
+        return float(found.sum()), 0.0
+    spread = float(found.std(ddof=1)) * np.sqrt((1.0 - m / n) / m)
+    return n * float(found.mean()), n * float(spread)
+
+
+def sample_limits(limits: Constraints, codes: NDArray[np.int64]) -> Constraints:
+    """The same cells and shares on a sample that touches every cell."""
+    sizes = np.bincount(codes, minlength=len(limits.target))
+    share = sizes / limits.cells.sizes
+    lower, target, upper = (
+        np.floor(bound * share + 0.5).astype(np.int64)
+        for bound in (limits.lower, limits.target, limits.upper)
+    )
+    return bounded(Cells(codes, limits.cells.names, sizes), target, lower, upper)

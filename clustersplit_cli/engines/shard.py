@@ -1,0 +1,252 @@
+"""Some row groups of a dataset, and the passes over them; one machine has one shard, a cluster many.
+
+Nothing in a shard is more than a copy: what it holds follows from the files and from what it is told, so
+that a shard that is lost can be made again elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.features import Floats, Step
+from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
+from clustersplit_cli.engines.factors import FactorPlan, Numbering
+from clustersplit_cli.engines.read_ahead import read_ahead
+from clustersplit_cli.engines.store import SPILL, Room, Store
+from clustersplit_cli.engines.survey import Found, Rows, Surveyor
+
+SUM_ROWS = 2048
+CONVERTED_ROWS = 256
+SLICE_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a shard is made from: its number, the dataset, and the row groups that it has of it."""
+
+    number: int
+    layout: Layout
+    groups: tuple[RowGroup, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows before any are left out."""
+        return sum(group.n_rows for group in self.groups)
+
+
+@dataclass
+class Account:
+    """Bytes that were read, and how many times all rows were gone through."""
+
+    source_bytes: int = 0
+    spill_bytes: int = 0
+    passes: int = 0
+
+
+def _unheard(rows: int) -> None:
+    """Nobody listens."""
+
+
+@dataclass
+class Shard:
+    """The rows of a portion, ready for passes over them."""
+
+    portion: Portion
+    room: Room
+    workers: Workers
+    numbering: Numbering | None = None
+    plan: FactorPlan | None = None
+    on_rows: Callable[[int], None] = _unheard
+    account: Account = field(default_factory=Account)
+    _rows: Rows | None = None
+    _store: Store | None = None
+    _codes: NDArray[np.integer[Any]] | None = None
+    _scored: tuple[bytes, NDArray[np.float64]] | None = None
+
+    def survey(self, shift: NDArray[np.float64], steps: tuple[Step, ...]) -> Found:
+        """Look at all rows for the first time, or anew."""
+        self.close()
+        self._store = self._codes = self._scored = None
+        surveyor = Surveyor(self.portion.layout, shift, steps, self.workers)
+        layout = self.portion.layout
+        names = [
+            *layout.features.names,
+            *layout.family.values(),
+            *(column for _, column, _ in layout.exclude),
+        ]
+        for batch, raw in self._read(tuple(dict.fromkeys(names)), self.portion.groups):
+            surveyor.take(batch, raw)
+            self.on_rows(batch.n_rows)
+        self._rows = surveyor.rows()
+        self.account.passes += 1
+        return surveyor.found
+
+    @property
+    def rows(self) -> Rows:
+        """Which rows take part, and their cells."""
+        if self._rows is None:  # this shard replaces one that was lost
+            self.survey(np.zeros(self.portion.layout.width), ())
+            assert self._rows is not None
+        return self._rows
+
+    @property
+    def n_kept(self) -> int:
+        """Rows that take part."""
+        return len(self.rows.codes)
+
+    @property
+    def offset(self) -> int:
+        """The number of its first row among all that take part."""
+        assert self.numbering is not None
+        return self.numbering.offsets[self.portion.number]
+
+    @property
+    def codes(self) -> NDArray[np.integer[Any]]:
+        """The cell of every row."""
+        if self._codes is None:
+            assert self.numbering is not None
+            numbers = [self.numbering.cells.get(cell, -1) for cell in self.rows.cells] or [0]
+            small = np.min_scalar_type(-len(self.numbering.cells))
+            self._codes = np.array(numbers, dtype=small)[self.rows.codes]
+        return self._codes
+
+    def slices(self) -> list[slice]:
+        """The rows in pieces, for work that needs no factors."""
+        return [slice(*piece) for piece in tiles(self.n_kept, SLICE_ROWS)]
+
+    def numbers(self, rows: slice) -> NDArray[np.int64]:
+        """The numbers of some rows among all that take part."""
+        return np.arange(self.offset + rows.start, self.offset + rows.stop)
+
+    def positions(self, rows: slice) -> NDArray[np.int64]:
+        """Where some rows are in the dataset."""
+        found = [np.empty(0, np.int64)]
+        done = 0
+        for (start, stop), (first, size) in zip(self.rows.extents, self._batches(), strict=True):
+            if start < rows.stop and stop > rows.start:
+                kept = np.flatnonzero(self.rows.kept[done : done + size])
+                found.append(first + kept[max(rows.start - start, 0) : rows.stop - start])
+            done += size
+        return np.concatenate(found)
+
+    def blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """What is kept of all rows, in pieces that are the same on every pass."""
+        assert self.plan is not None
+        if self._store is None:
+            self._store = Store(self.n_kept, self.plan.width, self.plan.stored, self.room)
+        self.account.passes += 1
+        yield from (
+            self._kept_blocks(self._store) if self._store.is_complete else self._made_blocks(self._store)
+        )
+
+    def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """F @ weights, of shape (n, r); the last answer is kept."""
+        digest = hashlib.sha256(np.ascontiguousarray(weights).tobytes()).digest()
+        if self._scored is not None and self._scored[0] == digest:
+            return self._scored[1]
+        plan = self.plan
+        assert plan is not None
+        result = np.empty((self.n_kept, weights.shape[1]))
+        self._scored = None
+        for rows, block in self.blocks():
+            into = result[rows]
+
+            def one(tile: tuple[int, int], block: Floats = block, into: NDArray[np.float64] = into) -> None:
+                into[slice(*tile)] = plan.factors(block[slice(*tile)]) @ weights
+
+            for _ in self.workers.map(one, tiles(len(block), CONVERTED_ROWS)):
+                pass
+            self.on_rows(len(block))
+        self._scored = (digest, result)
+        return result
+
+    def gather(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+        """Raw rows by their numbers, ascending: those wanted that are here, and their places in `wanted`."""
+        layout = self.portion.layout
+        ends = np.array([stop for _, stop in self.rows.extents], dtype=np.int64)
+        places = np.flatnonzero((wanted >= self.offset) & (wanted < self.offset + self.n_kept))
+        local = wanted[places] - self.offset
+        batch_of = np.searchsorted(ends, local, side="right")
+        result: Floats = np.empty((len(local), layout.width), layout.features.dtype)
+        per_group = [-(-group.n_rows // layout.batch_rows) for group in self.portion.groups]
+        first_batch = np.cumsum([0, *per_group])
+        needed = np.unique(np.searchsorted(first_batch, batch_of, side="right") - 1).tolist()
+        numbers = [b for g in needed for b in range(first_batch[g], first_batch[g + 1])]
+        groups = tuple(self.portion.groups[g] for g in needed)
+        starts = np.cumsum([0, *(size for _, size in self._batches())])
+        for number, (batch, raw) in zip(numbers, self._read(layout.features.names, groups), strict=True):
+            here = np.flatnonzero(batch_of == number)
+            if len(here):
+                kept = np.flatnonzero(self.rows.kept[starts[number] : starts[number] + batch.n_rows])
+                result[here] = raw[kept[local[here] - self.rows.extents[number][0]]]
+            self.on_rows(batch.n_rows)
+        return places, result
+
+    def _batches(self) -> Iterator[tuple[int, int]]:
+        """First row and size of every batch, in the order in which they are read."""
+        height = self.portion.layout.batch_rows
+        for group in self.portion.groups:
+            for start, stop in tiles(group.n_rows, height):
+                yield group.first + start, stop - start
+
+    def _read(self, names: tuple[str, ...], groups: tuple[RowGroup, ...]) -> Iterator[tuple[Batch, Floats]]:
+        """Batches and their features, read and decoded in the background."""
+        layout = self.portion.layout
+
+        def decoded() -> Iterator[tuple[Batch, Floats]]:
+            for batch in read_batches(layout, groups, names):
+                yield batch, batch.features()
+
+        for batch, raw in read_ahead(decoded()):
+            self.account.source_bytes += raw.nbytes
+            yield batch, raw
+
+    def _made_blocks(self, store: Store) -> Iterator[tuple[slice, Floats]]:
+        """Make the blocks from the source, keeping them if there is room."""
+        assert self.plan is not None
+        done = 0
+        reading = self._read(self.portion.layout.features.names, self.portion.groups)
+        for (start, stop), (batch, raw) in zip(self.rows.extents, reading, strict=True):
+            keep = self.rows.kept[done : done + batch.n_rows]
+            done += batch.n_rows
+            if stop == start:
+                continue
+            block = self.plan.to_store(raw if keep.all() else raw[keep], self.workers)
+            store.write(start, block)
+            yield slice(start, stop), block
+        store.is_complete = store.keeps
+
+    def _kept_blocks(self, store: Store) -> Iterator[tuple[slice, Floats]]:
+        def read() -> Iterator[tuple[slice, Floats]]:
+            for start, stop in self.rows.extents:
+                if stop > start:
+                    yield slice(start, stop), store.read(start, stop)
+
+        if store.place != SPILL:
+            yield from read()
+            return
+        for rows, block in read_ahead(read()):
+            self.account.spill_bytes += block.nbytes
+            yield rows, block
+
+    def close(self) -> None:
+        """Give back what is kept."""
+        if self._store is not None:
+            self._store.close()
+
+    @property
+    def place(self) -> str | None:
+        """Where factors are kept; None before the first pass."""
+        return None if self._store is None else self._store.place
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of factors that are kept."""
+        return self._store.bytes if self._store is not None and self._store.keeps else 0

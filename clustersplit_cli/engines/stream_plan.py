@@ -1,0 +1,83 @@
+"""What reading rows in pieces takes: memory, the sample that is searched, and room for factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clustersplit_cli.core.geometry import TRACE_ROWS
+from clustersplit_cli.data.row_groups import Layout
+from clustersplit_cli.engines.memory import DEFAULT_LANDMARKS, MemoryPlan
+from clustersplit_cli.errors import MemoryPlanError, UsageError
+
+MOST_SAMPLED, LEAST_SAMPLED = 40_000, 4_000
+SAMPLE_SHARE = 0.3
+"""Of the budget, for the sample that is searched."""
+ROW_STATE = 24
+"""Bytes of every row that stay in memory: whether it takes part, its cell, its witness, its side."""
+PIECES = 9
+"""Batches in memory at a time: three of each of Arrow's columns, the features, and the factors."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How rows are held, how many are searched on, and how many bytes of factors may stay in memory."""
+
+    memory: MemoryPlan
+    sample_rows: int
+    factors: int
+
+
+def landmarks_of(nystrom: str | int, *, is_linear: bool, n: int | None = None) -> int | None:
+    """The number of landmarks; None for linear kernels.
+
+    Raises
+    ------
+    UsageError
+        If the exact kernel was asked for.
+    """
+    if is_linear:
+        return None
+    if nystrom == "off":
+        raise UsageError(
+            "--nystrom off keeps the exact kernel in memory, which only the local engine does",
+            hint="use --nystrom 2000, --kernel linear, or --engine local",
+        )
+    q = nystrom if isinstance(nystrom, int) else DEFAULT_LANDMARKS
+    return q if n is None else min(q, n)
+
+
+def plan_stream(
+    layout: Layout, landmarks: int | None, *, budget: int, threads: int, reason: str
+) -> StreamPlan:
+    """Plan for the rows of a dataset on one machine.
+
+    Raises
+    ------
+    MemoryPlanError
+        If the budget is too small even so.
+    """
+    n, d, itemsize = layout.n_rows, layout.width, layout.features.dtype.itemsize
+    width = landmarks or d
+    batch = min(layout.batch_rows, max(group.n_rows for group in layout.groups)) * layout.row_bytes
+    largest_group = max(group.bytes for group in layout.groups)
+    landmark_bytes = 0 if landmarks is None else 5 * landmarks**2 * 8 + 2 * landmarks * d * 8
+    fixed = n * ROW_STATE + PIECES * batch + 2 * largest_group + landmark_bytes + threads * (16 << 20)
+    sampled = TRACE_ROWS * (2 * d * itemsize + width * 4)
+    per_row = 2 * d * itemsize + 3 * width * max(itemsize, 4) + 48 * 32
+    sample = int(min(MOST_SAMPLED, SAMPLE_SHARE * budget / per_row))
+    needed = fixed + sampled + min(max(sample, LEAST_SAMPLED), n) * per_row
+    if needed > budget:
+        cure = f"allow --memory {-(-needed // 10**8) / 10:.1f}GB"
+        if 2 * largest_group > budget / 2:
+            cure += ", or write the files again with smaller row groups"
+        raise MemoryPlanError(
+            f"{n:,} rows of {d:,} features, read in pieces, would take {needed / 1e9:.3g} GB, "
+            f"more than the budget of {budget / 1e9:.3g} GB",
+            hint=cure,
+        )
+    factors = n * width * (itemsize if landmarks is None else max(itemsize, 4))
+    free = budget - needed
+    held = factors if factors <= free else 0
+    geometry = "linear" if landmarks is None else "nystrom"
+    memory = MemoryPlan(geometry, landmarks, needed + held, budget, reason)
+    return StreamPlan(memory, min(max(sample, LEAST_SAMPLED), n), held)

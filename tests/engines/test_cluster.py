@@ -1,0 +1,176 @@
+"""The Dask engine on a real cluster: a scheduler and workers that are processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clustersplit_cli import blockwise_search as stages
+from clustersplit_cli.blockwise import Prospect, look, prospect
+from clustersplit_cli.cli.app import run
+from clustersplit_cli.cli.engine import layout_and_plan
+from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.row_sides import read_row_sides
+from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
+from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
+from clustersplit_cli.engines.finishing import Sides
+from clustersplit_cli.engines.rules import Listed
+from clustersplit_cli.errors import ClusterError
+from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.scaling import Job, opened_job
+from clustersplit_cli.stopwatch import Stopwatch
+
+pytest.importorskip("distributed")
+
+OPTIONS = check_options(SplitOptions(nystrom="60", effort="fast", threads=1))
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@contextmanager
+def job(path: Path, scheduler: str | None) -> Iterator[tuple[Job, Prospect]]:
+    engine = EngineOptions(STREAM if scheduler is None else DASK, scheduler=scheduler)
+    layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine, "")
+    with opened_job(layout, OPTIONS, engine, plan, Stopwatch()) as opened:
+        surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+        yield (
+            opened,
+            prospect(layout, opened.engine, OPTIONS, surveyed, 60, 2000, opened.workers, opened.watch),
+        )
+
+
+def started(opened: Job, ahead: Prospect) -> tuple[Ground, Held]:
+    return stages.take_stock(opened.engine, ahead, Listed(np.arange(0, ahead.surveyed.n, 5)))
+
+
+def finished(
+    opened: Job, ahead: Prospect, ground: Ground, start: Held
+) -> tuple[np.ndarray, tuple[float, ...]]:
+    found, _ = stages.settle(ground, ahead, descend(ground, start, max_passes=4), certified=True)
+    return np.concatenate(opened.engine.run(Sides(found.split.rule))), found.psi
+
+
+@pytest.fixture(scope="module")
+def expected(table: Path) -> tuple[np.ndarray, tuple[float, ...]]:
+    """What one process with one shard gives."""
+    with job(table, None) as (opened, ahead):
+        return finished(opened, ahead, *started(opened, ahead))
+
+
+def test_two_workers_give_what_one_process_gives_to_the_last_bit(
+    table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    with job(table, running.address) as (opened, ahead):
+        assert opened.engine.n_workers == 2
+        sides, psi = finished(opened, ahead, *started(opened, ahead))
+    np.testing.assert_array_equal(sides, expected[0])
+    assert psi == expected[1]
+
+
+def test_a_worker_that_is_killed_changes_nothing(
+    cluster: Any, table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    with cluster(tmp_path) as own, job(table, own.address) as (opened, ahead):
+        start = started(opened, ahead)
+        own.kill_worker(0)
+        sides, psi = finished(opened, ahead, *start)
+        np.testing.assert_array_equal(sides, expected[0])
+        assert psi == expected[1]
+        own.scheduler.kill()
+        own.scheduler.wait()
+        with pytest.raises(ClusterError, match="is gone"):
+            opened.engine.run(Sides(start[1].rule))
+
+
+def test_traffic_per_pass_does_not_grow_with_the_rows(
+    tmp_path: Path, running: Any, wire_tap: Any, write: Callable[..., Path]
+) -> None:
+    traffic = []
+    for rows in (4000, 16_000):
+        path = write(tmp_path / str(rows), rows, group=rows // 8)
+        tap = wire_tap(running.address)
+        with job(path, tap.address) as (opened, ahead):
+            ground, start = started(opened, ahead)
+            proposal = propose(ground, start)
+            before = tap.bytes
+            for _ in range(5):
+                side_sums(opened.engine, proposal.best.rule, len(ground.limits.target))
+            traffic.append((tap.bytes - before) / 5)
+            client = opened.engine._client  # type: ignore[attr-defined]
+            moved = client.run(lambda dask_worker: len(dask_worker.transfer_incoming_log))
+            assert set(moved.values()) == {0}, "rows went from worker to worker"
+        tap.close()
+    assert traffic[1] < 1.1 * traffic[0]
+    assert traffic[0] < 1e5
+
+
+def test_the_command_writes_the_side_of_every_row_and_verifies(
+    table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--nystrom", "60", "--effort", "fast", "--quiet"]
+    on_cluster = ["--engine", "dask", "--scheduler", running.address]
+    assert run(["split", str(table), *common, "--engine", "stream", "--out", str(tmp_path / "one")]) == 0
+    assert run(["split", str(table), *common, *on_cluster, "--out", str(tmp_path / "two")]) == 0
+    assert {entry.name for entry in (tmp_path / "two").iterdir()} == {"report.json", "rows"}
+    sides = read_row_sides(tmp_path / "two" / "rows")
+    for side, rows in sides.items():
+        np.testing.assert_array_equal(rows, np.load(tmp_path / "one" / f"{side}.npy"))
+    assert run(["verify", str(tmp_path / "two"), "--quiet"]) == 0, capsys.readouterr().err
+    assert run(["verify", str(tmp_path / "two"), "--quiet", "--rerun", *on_cluster]) == 0
+    again = ["--format", "txt", "--force", "--out", str(tmp_path / "two")]
+    assert run(["split", str(table), *common, *on_cluster, *again]) == 0
+    assert np.loadtxt(tmp_path / "two" / "val.txt", dtype=int).tolist() == sides["val"].tolist()
+
+
+def test_a_cluster_on_this_machine_needs_no_address(table: Path, tmp_path: Path) -> None:
+    options = ["--nystrom", "60", "--effort", "fast", "--quiet", "--threads", "2", "--engine", "dask"]
+    assert run(["split", str(table), *options, "--format", "npy", "--out", str(tmp_path / "own")]) == 0
+    train, val = (np.load(tmp_path / "own" / f"{side}.npy") for side in ("train", "val"))
+    assert sorted([*train.tolist(), *val.tolist()]) == list(range(6000))
+
+
+def test_a_scheduler_that_is_not_there_is_one_line(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clustersplit_cli.engines import cluster as engine
+
+    monkeypatch.setattr(engine, "SECONDS_TO_CONNECT", 1)
+    out = tmp_path / "none"
+    code = run(
+        ["split", str(table), "--engine", "dask", "--scheduler", "tcp://127.0.0.1:9", "--out", str(out), "-q"]
+    )
+    assert code == 4
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "error: no Dask scheduler answers at tcp://127.0.0.1:9"
+    assert len(said) == 2
+    assert not out.exists()
+
+
+def test_a_worker_of_another_version_is_named(cluster: Any, table: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other_version.py"
+    other.write_text("import clustersplit_cli\nclustersplit_cli.__version__ = '9.9.9'\n")
+    with cluster(tmp_path, workers=0) as own:
+        own.add_worker("--preload", str(other))
+        with (
+            pytest.raises(ClusterError, match=r"has clustersplit 9\.9\.9, this process has"),
+            job(table, own.address),
+        ):
+            pass
+
+
+def test_a_mistake_in_the_input_is_told_as_if_it_were_read_here(
+    running: Any, tmp_path: Path, write: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "bad", 2000)
+    options: list[Any] = ["--exclude", "label=dodo", "--engine", "dask", "--scheduler", running.address, "-q"]
+    assert run(["split", str(path), *options, "--out", str(tmp_path / "out")]) == 2
+    assert "never has the value 'dodo'" in capsys.readouterr().err
