@@ -97,7 +97,7 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     engine = scale.engine_options(given)
     request = read_request(features, given)
     output = Output.from_options(features, given)
-    engine, reason = scale.settle_engine(engine, request, checked)
+    engine, reason = scale.settled_if_readable(engine, request, checked)
     if engine.engine != LOCAL:
         return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
     console = stderr_console()
