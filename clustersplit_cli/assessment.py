@@ -45,12 +45,16 @@ def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
     return Context(bound, random)
 
 
-def measure_and_certify(
-    setting: Setting, members: Members, stopwatch: Stopwatch
-) -> tuple[Evaluation, FixedPoint | None]:
-    """Measure a split in float64 and prove that it is a fixed point."""
+def measure(setting: Setting, members: Members, stopwatch: Stopwatch) -> Evaluation:
+    """Measure a split in float64."""
     with stopwatch.step("measure"):
-        measured = evaluate(setting.problem, members)
+        return evaluate(setting.problem, members)
+
+
+def prove(
+    setting: Setting, members: Members, measured: Evaluation, stopwatch: Stopwatch
+) -> tuple[Evaluation, FixedPoint | None]:
+    """Prove that a split is a fixed point; return it with what was measured."""
     how, constraints = setting.options.certify, setting.problem.constraints
     with stopwatch.step("certificate"):
         if setting.requirements.separates:
@@ -68,7 +72,8 @@ class Ahead:
 
     def certify(self, members: Members) -> None:
         """Begin to measure and certify the split that was found."""
-        self.certified = self._aside.submit(measure_and_certify, self._setting, members, self._stopwatch)
+        measured = measure(self._setting, members, self._stopwatch)
+        self.certified = self._aside.submit(prove, self._setting, members, measured, self._stopwatch)
 
     def _measure_context(self) -> Context | None:
         """The context, unless it shares random streams with the search: then it has to wait."""

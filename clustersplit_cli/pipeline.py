@@ -15,8 +15,9 @@ from clustersplit_cli.assessment import (
     CBC_CERTIFICATE_ROWS,
     Ahead,
     drawn_splits,
-    measure_and_certify,
+    measure,
     measure_context,
+    prove,
 )
 from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
@@ -178,9 +179,12 @@ def report_on(
     problem, members, options = setting.problem, solution.members, setting.options
     progress("certificate", 0, 0)
     with ThreadPoolExecutor(1) as aside:
-        certified = ahead and ahead.certified
-        certified = certified or aside.submit(measure_and_certify, setting, members, stopwatch)
-        context = (ahead and ahead.context.result()) or measure_context(setting, stopwatch)
+        certified = None if ahead is None else ahead.certified
+        if certified is None:
+            measured = measure(setting, members, stopwatch)
+            certified = aside.submit(prove, setting, members, measured, stopwatch)
+        known = None if ahead is None else ahead.context.result()
+        context = known or measure_context(setting, stopwatch)
         measured, certificate = certified.result()
     estimate = None
     if setting.memory.geometry == "nystrom":

@@ -96,10 +96,10 @@ def settle_engine(
     MemoryPlanError
         If the rows do not fit memory and cannot be read in pieces either.
     """
-    from clustersplit_cli import pipeline
     from clustersplit_cli.data.readers import peek
     from clustersplit_cli.data.readers.naming import as_url
     from clustersplit_cli.data.row_groups import open_layout
+    from clustersplit_cli.holding import plan
 
     is_remote = as_url(request.path) is not None
     if options.engine == LOCAL and is_remote:
@@ -111,7 +111,7 @@ def settle_engine(
     if is_remote:
         return replace(options, engine=STREAM), "a URL is read in pieces"
     try:
-        pipeline.plan(peek(request), checked)
+        plan(peek(request), checked)
     except MemoryPlanError as error:
         try:
             open_layout(request)

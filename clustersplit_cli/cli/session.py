@@ -35,11 +35,11 @@ def read_and_work(
     ----------
     work : gets the dataset, the options of reading and writing as resolved, a stopwatch, and a progress.
     """
-    from clustersplit_cli import pipeline
     from clustersplit_cli.cli.console import progress_bar
     from clustersplit_cli.cli.split import inputs_of, reading_config
     from clustersplit_cli.data.dataset import Extent
     from clustersplit_cli.data.readers import load, peek
+    from clustersplit_cli.holding import plan as plan_for
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
     from clustersplit_cli.stopwatch import Stopwatch
@@ -50,12 +50,12 @@ def read_and_work(
     with progress_bar(console, quiet=given["quiet"]) as progress:
         extent = peek(request)
         if not request.exclude:  # only reading tells how many rows are left
-            pipeline.plan(extent, checked)  # a plan that does not fit should cost no time
+            plan_for(extent, checked)  # a plan that does not fit should cost no time
         with watch.step("read"):
             dataset = load(request, progress)
         output.check(dataset)
         n, d = dataset.features.shape
-        plan = pipeline.plan(Extent(n, d, dataset.features.dtype.itemsize), checked)
+        plan = plan_for(Extent(n, d, dataset.features.dtype.itemsize), checked)
         shown = plan is None or given["quiet"]
 
         def show(stage: str, done: int, total: int) -> None:

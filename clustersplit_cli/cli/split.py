@@ -22,6 +22,9 @@ from clustersplit_cli.options import SplitOptions, parse_families
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
+    from clustersplit_cli.pipeline import Split
+    from clustersplit_cli.progress import Progress
+    from clustersplit_cli.stopwatch import Stopwatch
 
 
 def split(
@@ -89,7 +92,6 @@ def split(
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
-    from clustersplit_cli import pipeline
     from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.options import check_options
 
@@ -101,21 +103,15 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     if engine.engine != LOCAL:
         return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
     console = stderr_console()
-    dataset, result = read_and_work(
-        request,
-        given,
-        checked,
-        output,
-        console,
-        lambda dataset, config, watch, progress: pipeline.split(
-            dataset,
-            checked,
-            config=config,
-            stopwatch=watch,
-            progress=progress,
-            with_portrait=output.html,
-        ),
-    )
+
+    def work(dataset: Dataset, config: Mapping[str, Any], watch: Stopwatch, progress: Progress) -> Split:
+        from clustersplit_cli import pipeline
+
+        return pipeline.split(
+            dataset, checked, config=config, stopwatch=watch, progress=progress, with_portrait=output.html
+        )
+
+    dataset, result = read_and_work(request, given, checked, output, console, work)
     show_result(result.report, output.write(dataset, result), quiet=given["quiet"], console=console)
 
 
