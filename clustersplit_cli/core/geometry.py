@@ -23,6 +23,7 @@ from clustersplit_cli.progress import Progress, silent
 KERNEL_TILE = 512
 TRACE_ROWS = 16384
 FACTOR_ROWS = 2048
+BLOCK_ROWS = 256
 CONVERTED_BYTES = 2 << 20
 """Size of a tile that has to be converted: the copy must stay in cache."""
 
@@ -248,8 +249,14 @@ class FactorGeometry:
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""
-        a, b = self._factors(left), self._factors(right)
-        return np.asarray(a @ b.T)
+        a = self._factors(left)
+        b = a if right is left else self._factors(right)
+        result = np.empty((len(left), len(right)))
+        self.workers.run(
+            lambda tile: np.matmul(a[slice(*tile)], b.T, out=result[slice(*tile)]),
+            tiles(len(left), BLOCK_ROWS),
+        )
+        return result
 
     def factor_moments(
         self, limits: Constraints, vector: NDArray[np.float64]
@@ -318,8 +325,15 @@ class FactorGeometry:
         return result
 
     def _factors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        factors = np.asarray(self.take(rows, np.float64), dtype=np.float64)
-        return factors if self.mixing is None else np.asarray(factors @ self.mixing)
+        mixing = self.mixing
+        factors = np.empty((len(rows), self.width if mixing is None else mixing.shape[1]))
+
+        def one(tile: tuple[int, int]) -> None:
+            some = self.take(rows[slice(*tile)], np.float64)
+            factors[slice(*tile)] = some if mixing is None else some @ mixing
+
+        self.workers.run(one, tiles(len(rows), BLOCK_ROWS))
+        return factors
 
 
 def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> FactorGeometry:
