@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks import harness
 from clustersplit_cli import pipeline
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
+from clustersplit_cli.core.dense import dense_geometry
 from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.geometry import dense_geometry
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.problem import Problem, evaluate
 from clustersplit_cli.core.workers import pool

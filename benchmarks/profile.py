@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from clustersplit_cli.core import geometry, kernels
+from clustersplit_cli.core import factored, kernels
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernels import Kernel
@@ -98,9 +98,9 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     Kernel.tile = clocked_tile(clocks)  # type: ignore[method-assign]
     clocks.around(Features, "block", "prepare")
     for method in ("measure", "energy", "combine"):
-        clocks.around(geometry.FactorGeometry, method, "pass")
+        clocks.around(factored.FactorGeometry, method, "pass")
     clocks.around(Selection, "choose", "selection")
-    clocks.around(geometry, "inverse_root", "factoring")
+    clocks.around(factored, "inverse_root", "factoring")
     with clocks.part("reading"):
         dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))
     watch, options = Stopwatch(), check_options(SplitOptions(nystrom=str(q), bound="never", threads=1))

@@ -18,8 +18,10 @@ from benchmarks import harness
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
+from clustersplit_cli.core.dense import dense_geometry
+from clustersplit_cli.core.factored import linear_geometry
 from clustersplit_cli.core.features import Features, moments
-from clustersplit_cli.core.geometry import Geometry, dense_geometry, linear_geometry
+from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend

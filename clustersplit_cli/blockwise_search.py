@@ -15,8 +15,8 @@ from clustersplit_cli.core.bound import factored_bound
 from clustersplit_cli.core.centroids import FactoredKernel
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.exact_sum import merged
+from clustersplit_cli.core.factored import image_geometry
 from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.geometry import image_geometry
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.mmd import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.problem import Problem, split_weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from typing import Any
@@ -55,8 +56,9 @@ class _ClusterSplitter(BaseCrossValidator):  # type: ignore[misc]
         for train, val in self._find(X, y, groups, domains).splits:
             yield train.copy(), val.copy()
 
+    @abstractmethod
     def _find(self, X: Any, y: Any, groups: Any, domains: Any) -> SeveralSplits:
-        raise NotImplementedError
+        """Search, or remember, the splits of these rows."""
 
     def _prepared(
         self, X: Any, y: Any, groups: Any, domains: Any, **more: Any

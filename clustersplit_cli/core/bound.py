@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
-from clustersplit_cli.core.geometry import DenseGeometry, FactorGeometry, Geometry
+from clustersplit_cli.core.dense import DenseGeometry
+from clustersplit_cli.core.factored import FactorGeometry
+from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means

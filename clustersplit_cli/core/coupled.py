@@ -19,8 +19,8 @@ from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import CBCProgramAssigner
 from clustersplit_cli.core.constraints import Cells, bounded
 from clustersplit_cli.core.explore import explore
+from clustersplit_cli.core.factored import image_geometry
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.geometry import image_geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem

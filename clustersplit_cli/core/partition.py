@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.cbc import solve_transport
-from clustersplit_cli.core.geometry import DenseGeometry, Geometry
+from clustersplit_cli.core.dense import DenseGeometry
+from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.core.transport import transport
 from clustersplit_cli.core.workers import Workers, tiles

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from clustersplit_cli.core.factored import image_geometry
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.geometry import Geometry, image_geometry
+from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.pair_polish import polish_pairs
 from clustersplit_cli.core.partition import Labels, PartAssigner, State, measure, remeasure

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.workers import Workers, tiles
-
-Floats = NDArray[np.floating[Any]]
 
 STRIP_ROWS = 512
 COLUMN_TILE = 1024

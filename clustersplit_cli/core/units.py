@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, bounded
+from clustersplit_cli.core.dense import DenseGeometry
+from clustersplit_cli.core.factored import FACTOR_ROWS, FactorGeometry
 from clustersplit_cli.core.families import FREE, VAL
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.geometry import FACTOR_ROWS, DenseGeometry, FactorGeometry, Geometry
+from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.symmetric import SymmetricMatrix

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.certificate import certify_program
 from clustersplit_cli.core.constraints import Cells, joint_cells
 from clustersplit_cli.core.coupled import Coupling, coupled_search
+from clustersplit_cli.core.dense import dense_geometry
+from clustersplit_cli.core.factored import nystrom_geometry
 from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.geometry import Geometry, choose_landmarks, dense_geometry, nystrom_geometry
+from clustersplit_cli.core.geometry import Geometry, choose_landmarks
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.problem import Problem, evaluate, objectives

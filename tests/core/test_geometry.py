@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clustersplit_cli.core import geometry as module
+from clustersplit_cli.core import dense, factored
+from clustersplit_cli.core.dense import dense_geometry
+from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.geometry import (
-    Geometry,
-    choose_landmarks,
-    dense_geometry,
-    inverse_root,
-    linear_geometry,
-    nystrom_geometry,
-)
+from clustersplit_cli.core.geometry import Geometry, choose_landmarks, inverse_root
 from clustersplit_cli.core.kernels import Prepared, prepare
 from clustersplit_cli.core.workers import Workers, pool
 
@@ -45,7 +40,7 @@ def exact_kernel(prepared: Prepared, n: int) -> NDArray[np.float64]:
 def test_a_geometry_is_one_matrix_however_it_is_asked(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("KERNEL_TILE", "FACTOR_ROWS"):
+    for module, name in ((dense, "KERNEL_TILE"), (factored, "KERNEL_TILE"), (factored, "FACTOR_ROWS")):
         monkeypatch.setattr(module, name, 17)  # several tiles, and a ragged last one
     n = 60
     X = np.random.default_rng(1).normal(size=(n, 5)).astype(dtype)
@@ -85,7 +80,7 @@ def test_a_geometry_is_one_matrix_however_it_is_asked(
 def test_exact_geometries_hold_the_kernel(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KERNEL_TILE", 17)
+    monkeypatch.setattr(dense, "KERNEL_TILE", 17)
     X = np.random.default_rng(3).normal(size=(50, 4)).astype(dtype)
     held, prepared = build(holding, X, workers)
     exact = exact_kernel(prepared, 50)
@@ -131,7 +126,7 @@ def test_the_trace_of_many_rows_is_estimated_within_its_standard_error(
 ) -> None:
     X = np.random.default_rng(10).normal(size=(900, 4))
     whole, _ = build("nystrom", X, workers, q=15)
-    monkeypatch.setattr(module, "TRACE_ROWS", 300)
+    monkeypatch.setattr(factored, "TRACE_ROWS", 300)
     part, _ = build("nystrom", X, workers, q=15)
     assert whole.trace_error == 0 < part.trace_error < 0.05 * whole.trace
     assert abs(part.trace - whole.trace) < 4 * part.trace_error

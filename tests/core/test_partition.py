@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells
+from clustersplit_cli.core.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.geometry import DenseGeometry, dense_geometry
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.pair_polish import polish_pairs

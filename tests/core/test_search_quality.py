@@ -12,9 +12,10 @@ import pytest
 from clustersplit_cli.core import field as module
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.dense import dense_geometry
 from clustersplit_cli.core.enumeration import best_of_all, count_splits
+from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.geometry import dense_geometry, linear_geometry, nystrom_geometry
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend, leap

@@ -1,4 +1,4 @@
-"""The schema and the dataclasses say the same thing, checked from both sides."""
+"""The schemas and the dataclasses say the same thing, checked from both sides."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from typing import Any
 import jsonschema
 import pytest
 
-from clustersplit_cli.reports import summary
+from clustersplit_cli.reports import evaluation_summary, mmd_summary, summary
 from clustersplit_cli.reports.json_report import render_json, report_schema
 from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
 
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+# The schema's own name, the module of its dataclasses, the outermost of them, and the version written.
+SCHEMAS = {
+    "report": (summary, "Report", SCHEMA_VERSION),
+    "mmd": (mmd_summary, "MMDReport", mmd_summary.MMD_SCHEMA_VERSION),
+    "evaluation": (evaluation_summary, "EvaluationReport", evaluation_summary.EVALUATION_SCHEMA_VERSION),
+}
 DATACLASSES = {
-    kind.__name__: kind
-    for kind in vars(summary).values()
+    (schema, kind.__name__): kind
+    for schema, (module, _, _) in SCHEMAS.items()
+    for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type)
 }
 
 
-def schema_of(name: str) -> dict[str, Any]:
-    schema = report_schema()
-    return schema if name == "Report" else schema["$defs"][name]
+def definition_of(schema: str, name: str) -> dict[str, Any]:
+    whole = report_schema(schema)
+    return whole if name == SCHEMAS[schema][1] else whole["$defs"][name]
 
 
 def expected(hint: Any) -> dict[str, Any]:
@@ -46,33 +53,32 @@ def expected(hint: Any) -> dict[str, Any]:
     return {"anyOf": options}
 
 
-@pytest.mark.parametrize("name", DATACLASSES)
-def test_every_field_of_a_dataclass_is_in_the_schema_and_the_other_way_round(name: str) -> None:
-    definition = schema_of(name)
-    names = [field.name for field in dataclasses.fields(DATACLASSES[name])]
+@pytest.mark.parametrize(("schema", "name"), DATACLASSES)
+def test_every_field_of_a_dataclass_is_in_the_schema_and_the_other_way_round(schema: str, name: str) -> None:
+    definition = definition_of(schema, name)
+    names = [field.name for field in dataclasses.fields(DATACLASSES[schema, name])]
     assert list(definition["properties"]) == names
     assert definition["required"] == names
     assert definition["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("name", DATACLASSES)
-def test_every_field_has_its_type_and_a_description_in_the_schema(name: str) -> None:
-    hints = typing.get_type_hints(DATACLASSES[name])
-    for key, said in schema_of(name)["properties"].items():
+@pytest.mark.parametrize(("schema", "name"), DATACLASSES)
+def test_every_field_has_its_type_and_a_description_in_the_schema(schema: str, name: str) -> None:
+    hints = typing.get_type_hints(DATACLASSES[schema, name])
+    for key, said in definition_of(schema, name)["properties"].items():
         wanted = expected(hints[key])
         assert {word: said.get(word) for word in wanted} == wanted, key
         assert len(said["description"]) > 5, key
 
 
-def test_the_schema_defines_nothing_but_the_dataclasses() -> None:
-    assert set(report_schema()["$defs"]) == set(DATACLASSES) - {"Report"}
-
-
-def test_the_schema_is_valid_and_of_the_version_the_program_writes() -> None:
-    schema = report_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema["properties"]["schema_version"]["const"] == SCHEMA_VERSION
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_schema_is_valid_of_the_version_written_and_defines_nothing_else(schema: str) -> None:
+    whole, (_, outermost, version) = report_schema(schema), SCHEMAS[schema]
+    jsonschema.Draft202012Validator.check_schema(whole)
+    assert whole["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert whole["properties"]["schema_version"]["const"] == version
+    defined = {name for owner, name in DATACLASSES if owner == schema}
+    assert set(whole["$defs"]) == defined - {outermost}
 
 
 def test_example_reports_follow_the_schema(report: Report, troubled_report: Report) -> None:

@@ -1,0 +1,110 @@
+"""The whole kernel matrix in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.features import Features, Floats
+from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, kernel_diagonal
+from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.core.symmetric import SymmetricMatrix
+from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.progress import Progress, silent
+
+
+@dataclass(frozen=True)
+class DenseGeometry:
+    """The whole kernel matrix in memory."""
+
+    matrix: SymmetricMatrix
+    diagonal: NDArray[np.float64]
+    workers: Workers
+    name: str = "dense"
+    trace_error: float = 0.0
+
+    @property
+    def trace(self) -> float:
+        """Sum of the matrix's diagonal."""
+        return float(self.diagonal.sum())
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.matrix.n
+
+    @property
+    def search_dtype(self) -> np.dtype[Any]:
+        """The matrix's own precision."""
+        return self.matrix.dtype
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Multiply tile by tile."""
+        return self.measure(vectors)[0]
+
+    def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
+        """Multiply tile by tile; sums over tiles are added in float64."""
+        product = self.matrix.multiply(vectors, self.workers)
+        energy = np.einsum("ij,ji->i", product, vectors, dtype=np.float64)
+        return product.astype(vectors.dtype, copy=False).T, np.asarray(energy)
+
+    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Gather K[left][:, right]."""
+        return self.matrix.gather(left, right).astype(np.float64)
+
+    def energy(self, vectors: Floats) -> NDArray[np.float64]:
+        """Multiply and sum."""
+        return self.measure(vectors)[1]
+
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw among all rows."""
+        return choose_landmarks(self.n, count, rng)
+
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """Gather the entries."""
+        return self.matrix.gather(rows, landmarks, self.workers)
+
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """Multiply the landmarks' columns, tile by tile."""
+        result: Floats = np.empty((self.n, coefficients.shape[1]), dtype=self.search_dtype)
+
+        def one(tile: tuple[int, int]) -> None:
+            np.matmul(self.matrix.gather(np.arange(*tile), landmarks), coefficients, out=result[slice(*tile)])
+
+        self.workers.run(one, tiles(self.n, self.matrix.height))
+        return result
+
+
+def dense_geometry(
+    features: Features, kernel: Kernel, workers: Workers, progress: Progress = silent
+) -> DenseGeometry:
+    """Compute the kernel matrix, each pair of rows once."""
+    n = features.shape[0]
+    dtype = np.float32 if features.raw.dtype.itemsize <= 4 else np.float64
+    matrix = SymmetricMatrix.empty(n, dtype, KERNEL_TILE)
+    pieces = tiles(n, KERNEL_TILE)
+    jobs = [(index, column) for index in range(len(pieces)) for column in pieces[index:]]
+
+    # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
+    rows = features.block(0, n) if features.shape[1] <= n else None
+
+    def block(start: int, stop: int) -> Floats:
+        return features.block(start, stop) if rows is None else rows[start:stop]
+
+    diagonal = kernel_diagonal(features, kernel, workers)
+
+    def one(job: tuple[int, tuple[int, int]]) -> None:
+        index, (left, right) = job
+        top, bottom = pieces[index]
+        values = kernel.tile(block(top, bottom), block(left, right))
+        if left == top:
+            values = (values + values.T) / 2  # a product with itself need not be symmetric to the last bit
+            # Nor need its diagonal equal the rows' own squares; one value serves both.
+            np.fill_diagonal(values, diagonal[top:bottom])
+        matrix.strips[index][:, left - top : right - top] = values
+
+    workers.run(one, jobs, lambda done: progress("kernel", done, len(jobs)))
+    return DenseGeometry(matrix, diagonal.astype(dtype).astype(np.float64), workers)
