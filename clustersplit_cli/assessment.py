@@ -14,6 +14,7 @@ from clustersplit_cli.core.certificate import (
     certify_program,
 )
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.problem import Evaluation, Members, evaluate
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.setting import Setting
@@ -70,16 +71,19 @@ class Ahead:
         self.context = aside.submit(self._measure_context)
         self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
 
-    def certify(self, members: Members) -> None:
-        """Begin to measure and certify the split that was found."""
-        measured = measure(self._setting, members, self._stopwatch)
+    def certify(self, members: Members, measured: Evaluation | None) -> None:
+        """Begin to certify the split that was found, once it is measured."""
+        if measured is None:
+            measured = measure(self._setting, members, self._stopwatch)
         self.certified = self._aside.submit(prove, self._setting, members, measured, self._stopwatch)
 
     def _measure_context(self) -> Context | None:
         """The context, unless it shares random streams with the search: then it has to wait."""
         if not self._setting.requirements.separates:
             return None
-        _ = self._setting.problem.row_sums  # the search will need them once it has explored
+        problem = self._setting.problem
+        if not isinstance(problem.geometry, FactorGeometry):
+            _ = problem.row_sums  # the search will need them once it has explored
         return measure_context(self._setting, self._stopwatch)
 
 

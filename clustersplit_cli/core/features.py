@@ -39,8 +39,13 @@ class Affine:
         """Map the rows into a new array of the given precision, in as few passes as can be."""
         if self.shift is None:
             return self(np.array(rows, dtype=dtype, order="C"))
-        block: Floats = np.empty(rows.shape, dtype)
-        np.subtract(rows, self.shift.astype(dtype), out=block, dtype=dtype)
+        block: Floats
+        if rows.dtype == dtype:
+            block = np.empty(rows.shape, dtype)
+            np.subtract(rows, self.shift.astype(dtype), out=block)
+        else:  # in one go numpy would convert through a small buffer, which is slower
+            block = rows.astype(dtype, order="C")
+            block -= self.shift.astype(dtype)
         return self._scaled(block)
 
     def _scaled(self, block: Floats) -> Floats:

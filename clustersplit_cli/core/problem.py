@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
 
@@ -44,7 +45,16 @@ class Problem:
     @cached_property
     def row_sums(self) -> NDArray[np.float64]:
         """K 1, shape (n,)."""
+        if isinstance(self.geometry, FactorGeometry):
+            summed = self.geometry.total[:, None]
+            return np.asarray(self.geometry.spread(summed, np.float64)[:, 0])
         return np.asarray(self.geometry.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
+
+    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K 1 at some rows."""
+        if isinstance(self.geometry, FactorGeometry) and "row_sums" not in vars(self):
+            return self.geometry.at(rows, self.geometry.total)
+        return self.row_sums[rows]
 
     @cached_property
     def trace(self) -> float:
@@ -54,6 +64,8 @@ class Problem:
     @cached_property
     def ssq_total(self) -> float:
         """Total scatter SSq(S) = tr K - 1'K1/n."""
+        if isinstance(self.geometry, FactorGeometry):
+            return self.trace - self.geometry.grand_total / self.n_rows
         return self.trace - float(self.row_sums.sum()) / self.n_rows
 
 

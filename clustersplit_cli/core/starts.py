@@ -28,8 +28,8 @@ def random_splits(constraints: Constraints, streams: Sequence[np.random.Generato
     -------
     (n, r)
     """
-    keys = np.stack([stream.random(constraints.n) for stream in streams], axis=1)
-    return at_targets(constraints).choose(keys)
+    keys = np.stack([stream.random(constraints.n) for stream in streams])
+    return at_targets(constraints).choose(keys.T)
 
 
 def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Members:
