@@ -14,7 +14,7 @@ from clustersplit_cli.core.workers import Workers, tiles
 
 SPARSE_ROWS = 1024
 SAME_COST = 1e-3
-"""Share of the range of costs that rounding, in whatever precision, stays well below."""
+"""Share of the largest cost that rounding, in whatever precision, stays well below."""
 
 
 def lowest_rows_first(
@@ -45,7 +45,7 @@ def lowest_rows_first(
 def _in_question(members: Members, codes: NDArray[np.int64], costs: NDArray[np.float64]) -> NDArray[np.int64]:
     """The rows whose cost is that of a row on the other side of the same cell, but for rounding."""
     n_cells = int(codes.max()) + 1
-    slack = SAME_COST * float(costs.max() - costs.min())
+    slack = SAME_COST * float(np.abs(costs).max())
     cheapest, dearest = np.full(n_cells, np.inf), np.full(n_cells, -np.inf)
     np.minimum.at(cheapest, codes[~members], costs[~members])
     np.maximum.at(dearest, codes[members], costs[members])

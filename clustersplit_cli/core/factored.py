@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.features import Features, Floats
+from clustersplit_cli.core.features import Features, Floats, Moments
 from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, inverse_root, kernel_diagonal
 from clustersplit_cli.core.kernels import Kernel, half_squares
 from clustersplit_cli.core.workers import Workers, tiles
@@ -246,21 +246,20 @@ def _cut(span: tuple[int, int], height: int) -> Iterator[tuple[int, int]]:
     return ((first, min(stop, first + step)) for first in range(start, stop, step))
 
 
-def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> FactorGeometry:
-    """The linear (or cosine) kernel through the features themselves; never forms n x n."""
+def linear_geometry(
+    features: Features, kernel: Kernel, workers: Workers, known: Moments | None = None
+) -> FactorGeometry:
+    """The linear (or cosine) kernel through the features themselves; never forms n x n.
+
+    Parameters
+    ----------
+    known : what was found of every row while the features were centred: it saves a pass.
+    """
     n, d = features.shape
-
-    diagonal = np.empty(n)
-
-    def one(span: tuple[int, int]) -> NDArray[np.float64]:
-        summed = np.zeros(d)
-        for start, stop in _cut(span, CONVERTED_BYTES // (8 * d)):
-            block = features.block(start, stop, dtype=np.float64)
-            diagonal[start:stop] = kernel.diagonal(block)
-            summed += np.ones(len(block)) @ block
-        return summed
-
-    total = sum(workers.map(one, tiles(n, SPAN_ROWS)), np.zeros(d))
+    if known is not None and known.squares is not None and known.remainder is not None:
+        diagonal, total = known.squares, known.remainder
+    else:
+        diagonal, total = _own_squares(features, kernel, workers)
     return FactorGeometry(
         name="linear",
         n=n,
@@ -275,6 +274,24 @@ def linear_geometry(features: Features, kernel: Kernel, workers: Workers) -> Fac
         workers=workers,
         is_converted=True,
     )
+
+
+def _own_squares(
+    features: Features, kernel: Kernel, workers: Workers
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One pass: the diagonal of a linear kernel, and the sum of its rows' factors."""
+    n, d = features.shape
+    diagonal = np.empty(n)
+
+    def one(span: tuple[int, int]) -> NDArray[np.float64]:
+        summed = np.zeros(d)
+        for start, stop in _cut(span, CONVERTED_BYTES // (8 * d)):
+            block = features.block(start, stop, dtype=np.float64)
+            diagonal[start:stop] = kernel.diagonal(block)
+            summed += np.ones(len(block)) @ block
+        return summed
+
+    return diagonal, sum(workers.map(one, tiles(n, SPAN_ROWS)), np.zeros(d))
 
 
 def image_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
