@@ -97,27 +97,31 @@ def train_coral(
     learn = torch.optim.Adam(head.parameters(), lr=params["lr"], weight_decay=params["weight_decay"])
     for _ in range(params["steps"]):
         drawn = [source.draw() for source in labelled]
-        embedded = [head.featurizer(rows) for rows, _ in drawn]
+        embedded = head.featurizer(torch.stack([rows for rows, _ in drawn]))
         labels = torch.cat([labels for _, labels in drawn if labels is not None])
-        loss = functional.cross_entropy(head.classifier(torch.cat(embedded)), labels)
-        pairs = len(embedded) * (len(embedded) - 1) / 2
-        apart = torch.zeros(())
-        for first in range(len(embedded)):
-            for second in range(first + 1, len(embedded)):
-                apart = apart + _moments_apart(embedded[first], embedded[second])
+        loss = functional.cross_entropy(head.classifier(embedded.flatten(0, 1)), labels)
         learn.zero_grad()
-        (loss + params["coral_penalty"] * apart / max(pairs, 1.0)).backward()
+        (loss + params["coral_penalty"] * moments_apart(embedded)).backward()
         learn.step()
 
 
-def _moments_apart(first: Tensor, second: Tensor) -> Tensor:
-    """Mean squared difference of means, plus that of covariances."""
-    means = [rows.mean(dim=0, keepdim=True) for rows in (first, second)]
-    spreads = [
-        (rows - mean).T @ (rows - mean) / (len(rows) - 1)
-        for rows, mean in zip((first, second), means, strict=True)
-    ]
-    return (means[0] - means[1]).pow(2).mean() + (spreads[0] - spreads[1]).pow(2).mean()
+def moments_apart(embedded: Tensor) -> Tensor:
+    """Mean squared difference of means plus that of covariances, averaged over pairs of domains.
+
+    `embedded` is domains x rows x dimensions. The sum over pairs of |a - b|^2 is the number of domains times
+    that of |a - mean|^2: no pair is visited.
+    """
+    means = embedded.mean(dim=1, keepdim=True)
+    centred = embedded - means
+    spreads = centred.mT @ centred / (embedded.shape[1] - 1)
+    pairs = max(len(embedded) - 1, 1) / 2
+    return sum(
+        (
+            (moments - moments.mean(dim=0)).pow(2).flatten(1).mean(dim=1).sum() / pairs
+            for moments in (means, spreads)
+        ),
+        torch.zeros(()),
+    )
 
 
 ALGORITHMS = {"dann": train_dann, "coral": train_coral}
