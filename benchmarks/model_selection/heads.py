@@ -66,12 +66,14 @@ def train_dann(
     turns = params["d_steps_per_g_step"] + 1
     for step in range(params["steps"]):
         drawn = [source.draw() for source in sources]
-        embedded = head.featurizer(torch.cat([rows for rows, _ in drawn]))
         domains = torch.arange(len(sources)).repeat_interleave(len(drawn[0][0]))
+        chasing = step % turns < params["d_steps_per_g_step"]
+        with torch.set_grad_enabled(not chasing):  # the discriminator's steps leave the head alone
+            embedded = head.featurizer(torch.cat([rows for rows, _ in drawn]))
         loss = functional.cross_entropy(discriminator(embedded), domains)
-        if step % turns < params["d_steps_per_g_step"]:
+        if chasing:
             chase.zero_grad()
-            (loss + params["grad_penalty"] * _penalty(discriminator, embedded.detach(), domains)).backward()
+            (loss + params["grad_penalty"] * _penalty(discriminator, embedded, domains)).backward()
             chase.step()
             continue
         n_labelled = sum(len(rows) for rows, labels in drawn if labels is not None)
@@ -84,7 +86,7 @@ def train_dann(
 
 def _penalty(discriminator: nn.Module, embedded: Tensor, domains: Tensor) -> Tensor:
     """Mean squared norm of the discriminator's gradient by its input."""
-    embedded.requires_grad_(True)
+    embedded = embedded.detach().requires_grad_(True)
     loss = functional.cross_entropy(discriminator(embedded), domains, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, embedded, create_graph=True)
     return (gradient**2).sum(dim=1).mean()
