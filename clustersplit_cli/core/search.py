@@ -307,7 +307,7 @@ def measure_runs(
     best: Trail,
     known: Mapping[bytes, float] = MappingProxyType({}),
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
-    """Measure where all starts ended and what the winner passed, on the kernel itself and in float64.
+    """Measure where all starts ended and what the winner passed, on the kernel itself.
 
     Parameters
     ----------
@@ -315,13 +315,18 @@ def measure_runs(
     """
     packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
     values = [known.get(split.tobytes()) for split in packed]
+    # Sums of a dense kernel's values over short tiles lose next to nothing in its own precision.
+    is_coarse = problem.n > SMALL and problem.geometry.name == "dense"
+    dtype = problem.geometry.search_dtype if is_coarse else np.float64
     unknown = [place for place, value in enumerate(values) if value is None]
     for first in range(0, len(unknown), EVALUATION_COLUMNS):
         places = unknown[first : first + EVALUATION_COLUMNS]
         splits = [np.unpackbits(packed[place], count=problem.n).astype(bool) for place in places]
-        for place, value in zip(places, objectives(problem, np.stack(splits, axis=1)), strict=True):
+        for place, value in zip(places, objectives(problem, np.stack(splits, axis=1), dtype), strict=True):
             values[place] = float(value)
     psi = np.array(values, dtype=np.float64)
+    if is_coarse:
+        psi[[best.start, -1]] = best.psi  # which came to rest in float64
     runs = tuple(
         Run(
             name,
