@@ -14,7 +14,9 @@ from clustersplit_cli.core.geometry import Geometry, inverse_root
 from clustersplit_cli.core.starts import cell_means, within_cells
 from clustersplit_cli.core.workers import Workers, tiles
 
-IMAGE_RANK = 512
+FEWEST_LANDMARKS, MOST_LANDMARKS = 128, 512
+ROWS_PER_LANDMARK = 16
+"""More landmarks than that cost as much as what they save, and find nothing better."""
 SAMPLE_ROWS = 8_192
 TURNING_ROWS = 4_096
 """Rows that tell along which directions a kernel varies within cells."""
@@ -100,8 +102,15 @@ class Image:
         return turned.leading(max(1, int((scatter > NEGLIGIBLE * scatter[0]).sum())))
 
 
-def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = IMAGE_RANK) -> Image:
-    """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more."""
+def make_image(geometry: Geometry, rng: np.random.Generator, rank: int | None = None) -> Image:
+    """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more.
+
+    Parameters
+    ----------
+    rank : number of landmarks; None for what the number of rows asks for.
+    """
+    if rank is None:
+        rank = min(max(geometry.n // ROWS_PER_LANDMARK, FEWEST_LANDMARKS), MOST_LANDMARKS)
     if isinstance(geometry, FactorGeometry) and geometry.mixing is None and geometry.width <= rank:
         return Image(geometry, None, np.eye(geometry.width, dtype=geometry.search_dtype))
     landmarks = geometry.draw_landmarks(rank, rng)

@@ -116,6 +116,17 @@ def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrep
     return _from_witness(problem, n_val, weights, *problem.geometry.measure(weights))
 
 
+def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
+    """MMD² of a batch of splits (n, r), in the search's precision summed up in float64."""
+    geometry, n_val = problem.geometry, problem.count(members)
+    n_train = problem.n_rows - n_val
+    if isinstance(geometry, FactorGeometry):
+        # z = (1/|V| + 1/|T|) 1_V - 1/|T|
+        summed = geometry.sums_over(members, geometry.search_dtype)
+        return geometry.square(summed * (1.0 / n_val + 1.0 / n_train) - geometry.total[:, None] / n_train)
+    return geometry.energy(split_weights(members, geometry.search_dtype, (n_val, n_train)))
+
+
 def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
     """The same for splits whose witness and objective are known: nothing is multiplied by K."""
     n_val = problem.count(members)

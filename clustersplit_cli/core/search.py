@@ -255,9 +255,9 @@ def search(
 
 
 def _is_followed(problem: Problem, assigner: Assigner) -> bool:
-    """Whether rows are so many that splits are followed rather than measured anew at every step."""
+    """Whether splits are followed by few of their rows rather than measured anew at every step."""
     return (
-        problem.n > LARGE
+        problem.n > SMALL
         and isinstance(problem.geometry, FactorGeometry)
         and isinstance(assigner, Selection)
         and problem.constraints.is_exact

@@ -180,8 +180,7 @@ def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "norm
 
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call 2,500 rows many, and explore on a sample of them."""
-    monkeypatch.setattr(search_module, "LARGE", 2500)
+    """Explore on a sample of the rows."""
     monkeypatch.setattr("clustersplit_cli.core.field.SAMPLE_ROWS", 1000)
 
 
