@@ -102,6 +102,11 @@ class Image:
         return turned.leading(max(1, int((scatter > NEGLIGIBLE * scatter[0]).sum())))
 
 
+def image_rank(n: int) -> int:
+    """Landmarks that an image of a kernel on n rows has."""
+    return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_LANDMARKS), MOST_LANDMARKS)
+
+
 def make_image(geometry: Geometry, rng: np.random.Generator, rank: int | None = None) -> Image:
     """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more.
 
@@ -109,8 +114,7 @@ def make_image(geometry: Geometry, rng: np.random.Generator, rank: int | None = 
     ----------
     rank : number of landmarks; None for what the number of rows asks for.
     """
-    if rank is None:
-        rank = min(max(geometry.n // ROWS_PER_LANDMARK, FEWEST_LANDMARKS), MOST_LANDMARKS)
+    rank = image_rank(geometry.n) if rank is None else rank
     if isinstance(geometry, FactorGeometry) and geometry.mixing is None and geometry.width <= rank:
         return Image(geometry, None, np.eye(geometry.width, dtype=geometry.search_dtype))
     landmarks = geometry.draw_landmarks(rank, rng)
