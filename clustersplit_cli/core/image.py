@@ -14,7 +14,7 @@ from clustersplit_cli.core.geometry import Geometry, inverse_root
 from clustersplit_cli.core.starts import cell_means, within_cells
 from clustersplit_cli.core.workers import Workers, tiles
 
-FEWEST_LANDMARKS, MOST_LANDMARKS = 128, 512
+FEWEST_LANDMARKS, MOST_LANDMARKS = 256, 512
 ROWS_PER_LANDMARK = 16
 """More landmarks than that cost as much as what they save, and find nothing better."""
 SAMPLE_ROWS = 8_192
