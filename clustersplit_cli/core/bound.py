@@ -23,11 +23,12 @@ from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
-LEADING = 16
+LEADING = 12
 """Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
-MOST_GROUPS = 32
+MOST_GROUPS = 64
+"""Groups of cells whose means are taken out of a dense kernel before its Frobenius norm bounds the rest."""
 ROUNDINGS = 16
 
 
