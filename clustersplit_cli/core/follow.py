@@ -145,9 +145,11 @@ class Follower:
         reach = c / 2.0 * (ground.norms**2 + farthest**2)
         if not nonnegative:
             reach += c * ground.norms * farthest
-        self._refresh(reach)
+        near = np.sort(ground.limits.order[self._refresh(reach)])
         members = self.members
-        polished = polish(ground.problem, members, self.in_rows(self.witness), nonnegative=nonnegative)
+        polished = polish(
+            ground.problem, members, self.in_rows(self.witness), nonnegative=nonnegative, among=near
+        )
         return self.exchange(np.flatnonzero((polished.members != members)[ground.limits.order]))
 
     def n_pulled(self) -> int:
@@ -176,13 +178,14 @@ class Follower:
             chosen[span] = cheapest(-self.witness[span][None], quota)[0]
         return chosen
 
-    def _refresh(self, reach: NDArray[np.float64] | float = 0.0) -> None:
+    def _refresh(self, reach: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
         """Look at all rows that may be on either side of their cell's threshold, or within reach of it."""
         places = self._open(reach)
         if len(places) > ALL_AT_ONCE * len(self.in_val):
             self.renew()
             places = self._open(reach)
         self._look(places)
+        return places
 
     def _range(self, reach: NDArray[np.float64] | float = 0.0) -> tuple[NDArray[np.float64], ...]:
         """The least and the most that every row's witness can be."""

@@ -92,7 +92,12 @@ class Polished:
 
 
 def polish(
-    problem: Problem, members: Members, witness: NDArray[np.floating], *, nonnegative: bool
+    problem: Problem,
+    members: Members,
+    witness: NDArray[np.floating],
+    *,
+    nonnegative: bool,
+    among: NDArray[np.int64] | None = None,
 ) -> Polished:
     """Exchange rows until no exchange among the candidates lowers Psi.
 
@@ -101,9 +106,11 @@ def polish(
     members : (n,)
     witness : (n,), K z of that split; in float32 it is good enough to find exchanges, not to rule them out.
     nonnegative : whether kernel values are not, or hardly, negative, which leaves fewer candidates.
+    among : rows, ascending, among which all are that can take part in a gain, if that is known; then the
+        witness need be right at these alone.
     """
     least = RELATIVE_GAIN * problem.ssq_total
-    rows = _candidates(problem, members, witness, nonnegative, least)
+    rows = _candidates(problem, members, witness, nonnegative, least, among)
     if len(rows) == 0:
         return Polished(members, 0)
     kernel = problem.geometry.block(rows, rows)
@@ -152,29 +159,38 @@ def _inside(problem: Problem, members: Members, witness: NDArray[np.floating]) -
 
 
 def _candidates(
-    problem: Problem, members: Members, witness: NDArray[np.floating], nonnegative: bool, least: float
+    problem: Problem,
+    members: Members,
+    witness: NDArray[np.floating],
+    nonnegative: bool,
+    least: float,
+    among: NDArray[np.int64] | None,
 ) -> NDArray[np.int64]:
     """List the rows that can take part in a gain, the most promising ones if they are too many."""
-    limits, codes, diagonal = problem.constraints, problem.constraints.cells.codes, problem.geometry.diagonal
+    limits = problem.constraints
+    narrowed = among if limits.is_exact else None  # a single row may move from anywhere
+    place = slice(None) if narrowed is None else narrowed
+    codes, diagonal = limits.cells.codes[place], problem.geometry.diagonal[place]
     n_val = int(problem.count(members[:, None])[0])
     c = 1.0 / n_val + 1.0 / (problem.n_rows - n_val)
-    part = np.where(members, -witness, witness) + 0.5 * c * diagonal
+    in_val = members[place]
+    part = np.where(in_val, -witness[place], witness[place]) + 0.5 * c * diagonal
     # A row can hope for the other side's largest part in its cell, and for the smallest K_ij possible.
     best_val, best_train = np.full(len(limits.target), -np.inf), np.full(len(limits.target), -np.inf)
-    np.maximum.at(best_val, codes[members], part[members])
-    np.maximum.at(best_train, codes[~members], part[~members])
-    hope = part + np.where(members, best_train[codes], best_val[codes])
+    np.maximum.at(best_val, codes[in_val], part[in_val])
+    np.maximum.at(best_train, codes[~in_val], part[~in_val])
+    hope = part + np.where(in_val, best_train[codes], best_val[codes])
     if not nonnegative:
-        norms = np.sqrt(np.maximum(diagonal, 0.0))
-        hope += c * float(norms.max()) * norms
+        farthest = np.sqrt(max(float(problem.geometry.diagonal.max()), 0.0))
+        hope += c * farthest * np.sqrt(np.maximum(diagonal, 0.0))
     hope *= 2.0
     if not limits.is_exact:
         everyone = _look(problem, members, witness, np.arange(problem.n), diagonal)
         hope = np.maximum(hope, everyone.move_gains(limits))
-    rows = np.flatnonzero(hope > least)
-    if len(rows) > MAX_CANDIDATES:
-        rows = np.sort(rows[np.argsort(-hope[rows], kind="stable")[:MAX_CANDIDATES]])
-    return rows
+    found = np.flatnonzero(hope > least)
+    if len(found) > MAX_CANDIDATES:
+        found = np.sort(found[np.argsort(-hope[found], kind="stable")[:MAX_CANDIDATES]])
+    return found if narrowed is None else narrowed[found]
 
 
 def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:
