@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.features import Features, Floats, Moments
+from clustersplit_cli.core.features import Affine, Features, Floats, Moments
 from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, inverse_root, kernel_diagonal
 from clustersplit_cli.core.kernels import Kernel, half_squares
 from clustersplit_cli.core.workers import Workers, tiles
@@ -20,10 +20,20 @@ from clustersplit_cli.progress import Progress, silent
 TRACE_ROWS = 16384
 FACTOR_ROWS = 2048
 BLOCK_ROWS = 256
+NEAR = 4.0
+"""Squared length of the mean, in units of the total variance, up to which rounding hardly grows."""
 SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
 CONVERTED_BYTES = 1 << 20
 """Size of a tile that has to be converted: the copy must stay in cache."""
+
+
+@dataclass(frozen=True)
+class Uncentred:
+    """F as R - 1 offset': passes over R save the copy that centring takes, if R is near the centre."""
+
+    rows: Callable[[int, int, Any], Floats]  # (start, stop, dtype) -> block of R
+    offset: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class FactorGeometry:
     search_dtype: np.dtype[Any]
     workers: Workers
     is_converted: bool = False  # whether every block of F is made anew, rather than a view
+    uncentred: Uncentred | None = None
     trace_error: float = 0.0
     landmarks: NDArray[np.int64] | None = None  # Nyström: the rows that F's columns stand for
 
@@ -117,12 +128,15 @@ class FactorGeometry:
 
     def _times(self, weights: NDArray[Any]) -> Floats:
         """F y for y of shape (p, r)."""
-        dtype = weights.dtype
+        dtype, rows = weights.dtype, self._passed
         result: Floats = np.empty((weights.shape[1], self.n), dtype=dtype)
+        shift = 0.0 if self.uncentred is None else (self.uncentred.offset @ weights).astype(dtype)[:, None]
 
         def one(span: tuple[int, int]) -> None:
             for start, stop in self._tiles(span, dtype):
-                result[:, start:stop] = (self.rows(start, stop, dtype) @ weights).T
+                result[:, start:stop] = (rows(start, stop, dtype) @ weights).T
+            if self.uncentred is not None:
+                result[:, slice(*span)] -= shift
 
         self.workers.run(one, tiles(self.n, SPAN_ROWS))
         return np.transpose(result)
@@ -135,16 +149,26 @@ class FactorGeometry:
     def _summed(self, piece: Callable[[int, int], Floats], count: int, dtype: Any) -> NDArray[np.float64]:
         """Sum F's rows with the weights that `piece` gives, shape (count, rows), in short tiles."""
 
+        rows = self._passed
+
         def one(span: tuple[int, int]) -> NDArray[np.float64]:
             part = np.zeros((count, self.width))
             for start, stop in self._tiles(span, dtype):
-                part += piece(start, stop) @ self.rows(start, stop, dtype)
+                weights = piece(start, stop)
+                part += weights @ rows(start, stop, dtype)
+                if self.uncentred is not None:
+                    part -= np.outer(weights.sum(axis=1, dtype=np.float64), self.uncentred.offset)
             return part
 
         summed = np.zeros((count, self.width))
         for part in self.workers.map(one, tiles(self.n, SPAN_ROWS)):
             summed += part
         return np.ascontiguousarray(summed.T)
+
+    @property
+    def _passed(self) -> Callable[[int, int, Any], Floats]:
+        """What passes go over."""
+        return self.rows if self.uncentred is None else self.uncentred.rows
 
     def _tiles(self, span: tuple[int, int], dtype: Any) -> Iterator[tuple[int, int]]:
         """Cut a span of rows into tiles."""
@@ -258,8 +282,9 @@ def linear_geometry(
     n, d = features.shape
     if known is not None and known.squares is not None and known.remainder is not None:
         diagonal, total = known.squares, known.remainder
+        uncentred = _uncentred(features, known)
     else:
-        diagonal, total = _own_squares(features, kernel, workers)
+        (diagonal, total), uncentred = _own_squares(features, kernel, workers), None
     return FactorGeometry(
         name="linear",
         n=n,
@@ -273,7 +298,19 @@ def linear_geometry(
         search_dtype=np.dtype(features.dtype),
         workers=workers,
         is_converted=True,
+        uncentred=uncentred,
     )
+
+
+def _uncentred(features: Features, found: Moments) -> Uncentred | None:
+    """The features as they are, if centring is all that is done to them and they lie near their mean."""
+    step = features.steps[0] if len(features.steps) == 1 else None
+    if not isinstance(step, Affine) or step.shift is None or np.any(step.scale != 1.0):
+        return None
+    if float(step.shift @ step.shift) > NEAR * found.total_variance:
+        return None
+    raw = features.raw
+    return Uncentred(lambda start, stop, dtype: raw[start:stop].astype(dtype, copy=False), step.shift)
 
 
 def _own_squares(

@@ -108,7 +108,32 @@ def test_factors_are_summed_and_spread_in_parts_as_in_one(
         again = linear_geometry(prepared.features, prepared.kernel, workers, prepared.moments)
         assert again.diagonal == pytest.approx(held.diagonal, rel=1e-13)
         np.testing.assert_allclose(again.total, held.total, rtol=0, atol=1e-11 * np.abs(F).max())
+        np.testing.assert_allclose(again.apply(np.eye(60)), K, **close)
+        np.testing.assert_allclose(
+            again.sums_over(members, np.float64), F.T @ members, rtol=0, atol=1e-11 * np.abs(F).max()
+        )
     assert (prepared.moments is not None) == (held.name == "linear")
+
+
+@pytest.mark.parametrize(("offset", "is_near"), [(0.0, True), (1.0, True), (50.0, False)])
+@pytest.mark.parametrize("kernel", ["linear", "cosine"])
+def test_rows_near_their_mean_need_no_centring(
+    kernel: str, offset: float, is_near: bool, workers: Workers
+) -> None:
+    rng = np.random.default_rng(8)
+    X = (rng.normal(size=(300, 6)) + offset).astype(np.float32)
+    prepared = prepare(Features(X), kernel, "scale", 2, workers, rng)
+    held = linear_geometry(prepared.features, prepared.kernel, workers, prepared.moments)
+    # Unit rows are made block by block, so that nothing would be saved.
+    assert (held.uncentred is not None) == (is_near and kernel == "linear")
+    plain = linear_geometry(prepared.features, prepared.kernel, workers)
+    vectors = rng.normal(size=(300, 3))
+    for dtype, close in ((np.float64, 1e-12), (np.float32, 2e-6)):
+        there, energy = held.measure(vectors.astype(dtype))
+        here, expected = plain.measure(vectors.astype(dtype))
+        assert there.dtype == dtype
+        assert np.abs(there - here).max() <= close * np.abs(here).max()
+        assert energy == pytest.approx(expected, rel=close)
 
 
 @pytest.mark.parametrize("rank", [3, 5, 40])
