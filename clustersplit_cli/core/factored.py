@@ -233,11 +233,21 @@ class FactorGeometry:
 
     def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
         """Multiply factors; for Nyström, pick columns of F."""
-        taken = self.take(rows, self.search_dtype)
-        if self.landmarks is not None:
-            return taken[:, np.searchsorted(self.landmarks, landmarks)]
-        product: Floats = taken @ self.take(landmarks, self.search_dtype).T
-        return product
+        found: Floats = np.empty((len(rows), len(landmarks)), self.search_dtype)
+        if self.landmarks is None:
+            others = self.take(landmarks, self.search_dtype).T
+        else:
+            columns = np.searchsorted(self.landmarks, landmarks)
+
+        def one(tile: tuple[int, int]) -> None:
+            taken = self.take(rows[slice(*tile)], self.search_dtype)
+            if self.landmarks is None:
+                np.matmul(taken, others, out=found[slice(*tile)])
+            else:
+                found[slice(*tile)] = taken[:, columns]
+
+        self.workers.run(one, tiles(len(rows), BLOCK_ROWS))
+        return found
 
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
         """One pass over F."""

@@ -161,6 +161,10 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
     mean = first + offset
     # Squaring in units of a power of two near the column's largest entry is exact and stays in range.
     unit = np.ldexp(1.0, np.minimum(np.frexp(largest)[1], 1020))
+    # Powers of two change no digit, so in the middle of the range nothing needs a unit.
+    if largest.max(initial=0.0) < 1e120 and largest[largest > 0].min(initial=1.0) > 1e-120:
+        unit = np.ones(d)
+    is_scaled = bool((unit != 1.0).any())
 
     squares = np.empty(n) if by_row else None
 
@@ -172,7 +176,8 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
             if squares is not None:
                 np.einsum("ij,ij->i", block, block, out=squares[slice(*tile)])
                 remainder = np.ones(len(block)) @ block
-        block /= unit
+        if is_scaled:
+            block /= unit
         return np.asarray(np.einsum("ij,ij->j", block, block), dtype=np.float64), remainder
 
     scatter, rest = np.zeros(d), np.zeros(d)
