@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from clustersplit_cli.cli.mmd_input import MMDInput
     from clustersplit_cli.engine_options import EngineOptions
+    from clustersplit_cli.mmd_in_pieces import GivenSides
     from clustersplit_cli.reports.mmd_summary import MMDReport
 
 
 def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
     """Check that this is about the sides of one split and nothing else, and measure them."""
-    from clustersplit_cli.data.runs import read_indices
     from clustersplit_cli.mmd_in_pieces import mmd_in_pieces
 
     given = task.given
@@ -41,14 +41,10 @@ def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -
             "read in pieces, only the sides of a split can be compared",
             hint="give --split, or --train and --val",
         )
-    if task.run is not None:
-        train, val = task.run.train, task.run.val
-    else:
-        train, val = read_indices(given["train"]), read_indices(given["val"])
     request = task.request()
     engine, reason = scale.settle_engine(engine, request, task.checked)
     with running_job(request, given, task.checked, engine, reason, console) as job:
-        report = mmd_in_pieces(job, train, val, task.config(), None)
+        report = mmd_in_pieces(job, _sides(task, job.layout.n_rows), task.config(), None)
     if task.run is None:
         return report
     from dataclasses import replace
@@ -56,3 +52,17 @@ def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -
     stated = [(file.get("bytes"), file.get("sha256")) for file in task.run.report["input"]["files"]]
     same = stated == [(file.bytes, file.sha256) for file in report.input.files]
     return replace(report, split=task.earlier_report(same_input=same))
+
+
+def _sides(task: MMDInput, n_rows: int) -> GivenSides:
+    """The side of every row, from whatever the user named."""
+    from clustersplit_cli.data.row_labels import files_of_pair, files_of_sides
+    from clustersplit_cli.data.runs import read_indices
+    from clustersplit_cli.mmd_in_pieces import given_sides
+    from clustersplit_cli.verification.files import stated_formats
+
+    if task.run is None:
+        train, val = task.given["train"], task.given["val"]
+        return given_sides(read_indices(train), read_indices(val), n_rows, files_of_pair(train, val))
+    files = files_of_sides(task.run.directory, stated_formats(task.run.report["config"]))
+    return given_sides(task.run.train, task.run.val, n_rows, files)

@@ -50,6 +50,31 @@ def running_job(
             yield job
 
 
+@contextmanager
+def counting_job(
+    request: ReadRequest,
+    given: Mapping[str, Any],
+    checked: CheckedOptions,
+    options: EngineOptions,
+    reason: str,
+    console: Console,
+) -> Iterator[Job]:
+    """Open the engine for passes that count and need no kernel."""
+    from clustersplit_cli.cli.console import progress_bar
+    from clustersplit_cli.data.row_groups import open_layout
+    from clustersplit_cli.engines.stream_plan import plan_survey
+    from clustersplit_cli.scaling import opened_job
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    layout = open_layout(request)
+    plan = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=reason)
+    with (
+        progress_bar(console, quiet=given["quiet"], time_left=True, rows=layout.n_rows) as progress,
+        opened_job(layout, checked, options, plan, Stopwatch(), progress) as job,
+    ):
+        yield job
+
+
 def run_split_in_pieces(
     request: ReadRequest,
     given: Mapping[str, Any],

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.features import Floats, Step
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
+from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.read_ahead import read_ahead
 from clustersplit_cli.engines.store import SPILL, Room, Store
@@ -63,17 +64,20 @@ class Shard:
     workers: Workers
     numbering: Numbering | None = None
     plan: FactorPlan | None = None
+    row_labels: RowLabels | None = None
+    edition: int = 0
     on_rows: Callable[[int], None] = _unheard
     account: Account = field(default_factory=Account)
     _rows: Rows | None = None
     _store: Store | None = None
     _codes: NDArray[np.integer[Any]] | None = None
     _scored: tuple[bytes, NDArray[np.float64]] | None = None
+    _labels: Labels | None = None
 
-    def survey(self, shift: NDArray[np.float64], steps: tuple[Step, ...]) -> Found:
-        """Look at all rows for the first time, or anew."""
+    def survey(self, shift: NDArray[np.float64] | None, steps: tuple[Step, ...] = ()) -> Found:
+        """Look at all rows for the first time, or anew; without a shift, not at the columns' statistics."""
         self.close()
-        self._store = self._codes = self._scored = None
+        self._store = self._codes = self._scored = self._labels = None
         surveyor = Surveyor(self.portion.layout, shift, steps, self.workers)
         layout = self.portion.layout
         names = [
@@ -92,7 +96,7 @@ class Shard:
     def rows(self) -> Rows:
         """Which rows take part, and their cells."""
         if self._rows is None:  # this shard replaces one that was lost
-            self.survey(np.zeros(self.portion.layout.width), ())
+            self.survey(None)
             assert self._rows is not None
         return self._rows
 
@@ -116,6 +120,22 @@ class Shard:
             small = np.min_scalar_type(-len(self.numbering.cells))
             self._codes = np.array(numbers, dtype=small)[self.rows.codes]
         return self._codes
+
+    def give(self, labels: RowLabels) -> None:
+        """Take labels of its rows, in place of earlier ones."""
+        self.row_labels, self._labels = labels, None
+
+    def all_labels(self) -> Labels:
+        """The labels it was given, of all its rows, before any are left out."""
+        assert self.row_labels is not None
+        return self.row_labels.of(self.portion.groups[0].first, self.portion.n_rows)
+
+    def labels(self, rows: slice) -> Labels:
+        """The labels of some rows that take part."""
+        if self._labels is None:
+            every, kept = self.all_labels(), self.rows.kept
+            self._labels = every if kept.all() else every[kept]
+        return self._labels[rows]
 
     def slices(self) -> list[slice]:
         """The rows in pieces, for work that needs no factors."""

@@ -15,11 +15,12 @@ from clustersplit_cli.blockwise import Prospect, look, prospect
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.cli.engine import layout_and_plan
 from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.row_labels import LabelsInMemory, labels_of
 from clustersplit_cli.data.row_sides import read_row_sides
 from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
 from clustersplit_cli.engines.finishing import Sides
-from clustersplit_cli.engines.rules import Listed
+from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.scaling import Job, opened_job
@@ -48,8 +49,13 @@ def job(path: Path, scheduler: str | None) -> Iterator[tuple[Job, Prospect]]:
         )
 
 
+def as_labels(val: np.ndarray, n: int) -> LabelsInMemory:
+    return labels_of({"train": np.setdiff1d(np.arange(n), val), "val": val}, n)
+
+
 def started(opened: Job, ahead: Prospect) -> tuple[Ground, Held]:
-    return stages.take_stock(opened.engine, ahead, Listed(np.arange(0, ahead.surveyed.n, 5)))
+    opened.engine.give(as_labels(np.arange(0, ahead.surveyed.n, 5), ahead.surveyed.n))
+    return stages.take_stock(opened.engine, ahead, Labelled())
 
 
 def finished(
@@ -141,7 +147,7 @@ def test_a_cluster_on_this_machine_needs_no_address(table: Path, tmp_path: Path)
 def test_a_scheduler_that_is_not_there_is_one_line(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clustersplit_cli.engines import cluster as engine
+    from clustersplit_cli.engines import connection as engine
 
     monkeypatch.setattr(engine, "SECONDS_TO_CONNECT", 1)
     out = tmp_path / "none"
