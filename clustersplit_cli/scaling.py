@@ -50,11 +50,12 @@ class Job:
 
 @dataclass(frozen=True)
 class BlockwiseSplit:
-    """A split as a rule, its report, and the dataset without its rows."""
+    """A split as a rule, its report, what was known before it, and the rows of the estimate, if any."""
 
     rule: Rule
     report: Report
-    dataset: Dataset
+    ahead: Prospect
+    subsampled: stages.Subsampled | None
 
 
 @contextmanager
@@ -166,7 +167,7 @@ def _reported(
     with job.watch.step("baseline"):
         random = stages.random_baseline(ground, ahead.streams.baseline)
     with job.watch.step("subsample"):
-        estimate = stages.subsample(job.layout, ground, ahead, rule)
+        subsampled = stages.subsample(job.layout, ground, ahead, rule)
     dataset = _surveyed(job, ahead, prints)
     outcome = BlockwiseOutcome(
         dataset,
@@ -180,13 +181,13 @@ def _reported(
         certificate,
         bound,
         random,
-        estimate,
+        None if subsampled is None else subsampled.estimate,
         len(ahead.sample.numbers),
         job.engine_options.max_passes,
         job.watch.steps.get("refine", 0.0),
         job.engine.notes,
     )
-    return BlockwiseSplit(rule, summarize_blockwise(outcome, job.engine, job.watch), dataset)
+    return BlockwiseSplit(rule, summarize_blockwise(outcome, job.engine, job.watch), ahead, subsampled)
 
 
 def nameless(layout: Layout) -> Dataset:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.core.features import Floats, Step
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
@@ -73,11 +74,12 @@ class Shard:
     _codes: NDArray[np.integer[Any]] | None = None
     _scored: tuple[bytes, NDArray[np.float64]] | None = None
     _labels: Labels | None = None
+    _identities: NDArray[np.uint64] | None = None
 
     def survey(self, shift: NDArray[np.float64] | None, steps: tuple[Step, ...] = ()) -> Found:
         """Look at all rows for the first time, or anew; without a shift, not at the columns' statistics."""
         self.close()
-        self._store = self._codes = self._scored = self._labels = None
+        self._store = self._codes = self._scored = self._labels = self._identities = None
         surveyor = Surveyor(self.portion.layout, shift, steps, self.workers)
         layout = self.portion.layout
         names = [
@@ -156,6 +158,36 @@ class Shard:
             done += size
         return np.concatenate(found)
 
+    def identities(self) -> NDArray[np.uint64]:
+        """A number for every row that equal rows of a cell share, and others hardly ever do.
+
+        They take the place of the witnesses, so that a shard holds no more than before.
+        """
+        if self._identities is None:
+            self._scored = None
+            found = np.empty(self.n_kept, np.uint64)
+            for rows, raw in self.raw_blocks():
+                of_cells = row_identity_keys(self.codes[rows].astype(np.float64)[:, None])
+
+                def one(tile: tuple[int, int], raw: Floats = raw) -> NDArray[np.uint64]:
+                    return row_identity_keys(raw[slice(*tile)])
+
+                keys = np.concatenate(list(self.workers.map(one, tiles(len(raw), SUM_ROWS))))
+                found[rows] = keys ^ of_cells
+                self.on_rows(len(raw))
+            self._identities = found
+        return self._identities
+
+    def raw_blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """The rows that take part, from the source, in pieces that are the same on every pass."""
+        done = 0
+        reading = self._read(self.portion.layout.features.names, self.portion.groups)
+        for (start, stop), (batch, raw) in zip(self.rows.extents, reading, strict=True):
+            keep = self.rows.kept[done : done + batch.n_rows]
+            done += batch.n_rows
+            if stop > start:
+                yield slice(start, stop), raw if keep.all() else raw[keep]
+
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """What is kept of all rows, in pieces that are the same on every pass."""
         assert self.plan is not None
@@ -231,16 +263,10 @@ class Shard:
     def _made_blocks(self, store: Store) -> Iterator[tuple[slice, Floats]]:
         """Make the blocks from the source, keeping them if there is room."""
         assert self.plan is not None
-        done = 0
-        reading = self._read(self.portion.layout.features.names, self.portion.groups)
-        for (start, stop), (batch, raw) in zip(self.rows.extents, reading, strict=True):
-            keep = self.rows.kept[done : done + batch.n_rows]
-            done += batch.n_rows
-            if stop == start:
-                continue
-            block = self.plan.to_store(raw if keep.all() else raw[keep], self.workers)
-            store.write(start, block)
-            yield slice(start, stop), block
+        for rows, raw in self.raw_blocks():
+            block = self.plan.to_store(raw, self.workers)
+            store.write(rows.start, block)
+            yield rows, block
         store.is_complete = store.keeps
 
     def _kept_blocks(self, store: Store) -> Iterator[tuple[slice, Floats]]:

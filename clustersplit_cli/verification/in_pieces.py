@@ -8,16 +8,18 @@ from typing import Any
 
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
 from clustersplit_cli.engines.claimed import CountDiffering, count_labels, give_labels
+from clustersplit_cli.engines.identical import find_misplaced
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.scaling import Job, measure_blockwise, split_blockwise
+from clustersplit_cli.verification.definition import check_definition_in_pieces
 from clustersplit_cli.verification.files import read_run_indices, stated_formats
 from clustersplit_cli.verification.indices import check_complete, check_positions, is_partition
 from clustersplit_cli.verification.run import Claim, said_to_converge
 from clustersplit_cli.verification.stated import check_stated, check_trace
 
-_NEEDS_MEMORY = "needs all rows in memory"
+_NAMED = 3
 
 
 def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iterator[Check]:
@@ -65,11 +67,11 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
         by = {name: claim.report["certificate"].get(name) for name in ("backend", "n_lps")}
         recomputed["certificate"] |= by
     yield from check_stated(claim.report, recomputed)
-    yield Check("by definition", SKIPPED, _NEEDS_MEMORY)
+    yield check_definition_in_pieces(claim.report, measured, job)
     if claim.is_baseline:
         return
     yield check_trace(claim.report)
-    yield Check("identical rows", SKIPPED, _NEEDS_MEMORY)
+    yield _check_ties(job, measured.ahead.surveyed.n)
     if rerun:
         again = split_blockwise(job, claim.config)
         n_wrong = sum(job.engine.run(CountDiffering(again.rule)))
@@ -77,6 +79,16 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
             yield Check("search again", FAILED, f"{n_wrong} rows go to the other side")
         else:
             yield Check("search again", OK, "the same split")
+
+
+def _check_ties(job: Job, n: int) -> Check:
+    """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
+    found, count = find_misplaced(job.engine, n, job.layout.width, job.layout.features.dtype)
+    if not found:
+        return Check("identical rows", OK, "the lowest of each cell are in validation")
+    pairs = [f"row {pair.val} is, and the identical row {pair.train} is not" for pair in found[:_NAMED]]
+    more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+    return Check("identical rows", FAILED, f"not the lowest ones are in validation: {'; '.join(pairs)}{more}")
 
 
 def _read(claim: Claim, n_rows: int) -> tuple[LabelsInMemory | None, Check, list[Check]]:

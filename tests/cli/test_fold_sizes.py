@@ -19,7 +19,7 @@ QUICK = ["--effort", "fast", "--restarts", "2", "--quiet"]
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A dataset of two files with uneven cells, one of them of three rows, and two rows that are not finite."""
+    """Two files with uneven cells, one of them of three rows, and two rows that are not finite."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     n = 331

@@ -182,8 +182,8 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
         assert found.values == pytest.approx(random.values, rel=1e-5)
         assert stages.upper_bound(ground, ahead, "always") == pytest.approx(bound, rel=1e-5)
         mine = stages.subsample(layout, ground, ahead, held.rule)
-        assert mine is not None and estimate is not None
-        assert mine.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)
+        assert mine is not None and mine.estimate is not None and estimate is not None
+        assert mine.estimate.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)
         assert ahead.trace == pytest.approx(trace, rel=1e-8)
 
 
