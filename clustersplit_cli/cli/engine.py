@@ -88,6 +88,14 @@ def refuse_engine(options: EngineOptions, command: str, *, unless: str | None = 
         )
 
 
+def refuse_local_urls(options: EngineOptions, *, is_remote: bool) -> None:
+    """Say that the local engine cannot read what is behind a URL."""
+    if options.engine == LOCAL and is_remote:
+        raise UsageError(
+            "the local engine reads files, not URLs", hint="use --engine stream, or copy the files first"
+        )
+
+
 def settle_engine(
     options: EngineOptions, request: ReadRequest, checked: CheckedOptions
 ) -> tuple[EngineOptions, str]:
@@ -135,10 +143,7 @@ def _settled(
     from clustersplit_cli.data.row_groups import open_layout
 
     is_remote = as_url(request.path) is not None
-    if options.engine == LOCAL and is_remote:
-        raise UsageError(
-            "the local engine reads files, not URLs", hint="use --engine stream, or copy the files first"
-        )
+    refuse_local_urls(options, is_remote=is_remote)
     if options.engine != AUTO:
         return options, f"--engine {options.engine} was asked for", None
     if is_remote:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from clustersplit_cli.blockwise import Prospect, look, prospect
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.cli.engine import layout_and_plan
 from clustersplit_cli.data.dataset import ReadRequest
-from clustersplit_cli.data.row_labels import LabelsInMemory, labels_of
-from clustersplit_cli.data.row_sides import read_row_sides
+from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
+from clustersplit_cli.data.row_sides import read_row_sides, write_row_sides
 from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
+from clustersplit_cli.engines import claimed
 from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
 from clustersplit_cli.engines.finishing import Sides
 from clustersplit_cli.engines.rules import Labelled
@@ -51,6 +53,17 @@ def job(path: Path, scheduler: str | None) -> Iterator[tuple[Job, Prospect]]:
 
 def as_labels(val: np.ndarray, n: int) -> LabelsInMemory:
     return labels_of({"train": np.setdiff1d(np.arange(n), val), "val": val}, n)
+
+
+@dataclass(frozen=True)
+class CannotRead:
+    """A machine that does not see the client's files."""
+
+    files: Any
+    label: str = "labels"
+
+    def __call__(self, shard: Any) -> bool:
+        return False
 
 
 def started(opened: Job, ahead: Prospect) -> tuple[Ground, Held]:
@@ -117,6 +130,106 @@ def test_traffic_per_pass_does_not_grow_with_the_rows(
         tap.close()
     assert traffic[1] < 1.1 * traffic[0]
     assert traffic[0] < 1e5
+
+
+def test_a_worker_that_comes_before_the_factors_is_given_shards(
+    cluster: Any, table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    with cluster(tmp_path, workers=1) as own:
+        engine_options = EngineOptions(DASK, scheduler=own.address)
+        layout, plan = layout_and_plan(ReadRequest(table), OPTIONS, engine_options, "")
+        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+            assert opened.engine.n_workers == 1
+            own.add_worker()
+            own.wait()
+            ahead = prospect(layout, opened.engine, OPTIONS, surveyed, 60, 2000, opened.workers, opened.watch)
+            assert opened.engine.n_workers == 2
+            start = started(opened, ahead)
+            # The one that was there from the start goes, and the newcomer takes over what it had.
+            own.kill_worker(0)
+            sides, psi = finished(opened, ahead, *start)
+            assert opened.engine.n_workers == 1
+    np.testing.assert_array_equal(sides, expected[0])
+    assert psi == expected[1]
+
+
+def test_a_late_worker_of_another_version_is_given_nothing(cluster: Any, table: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other_version.py"
+    other.write_text("import clustersplit_cli\nclustersplit_cli.__version__ = '9.9.9'\n")
+    with cluster(tmp_path, workers=1) as own:
+        engine_options = EngineOptions(DASK, scheduler=own.address)
+        layout, plan = layout_and_plan(ReadRequest(table), OPTIONS, engine_options, "")
+        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            own.add_worker("--preload", str(other))
+            own.wait()
+            look(layout, opened.engine, OPTIONS, opened.watch)
+            assert opened.engine.n_workers == 1
+            ((code, message),) = opened.engine.notes
+    assert code == "worker_not_used"
+    assert "has clustersplit 9.9.9" in message and message.endswith("it is given nothing to do")
+
+
+def test_a_shard_that_was_made_anew_behind_our_back_is_told_everything_again(
+    table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    """As the cluster does when a worker is cut off for a moment and comes back under the same address."""
+    with job(table, running.address) as (opened, ahead):
+        start = started(opened, ahead)
+        engine: Any = opened.engine
+        seat = engine._seats[1]
+        engine._seats[1] = engine._open(seat.opening, seat.address)
+        sides, psi = finished(opened, ahead, *start)
+        assert [seat.losses for seat in engine._seats] == [0, 1, 0, 0]
+    np.testing.assert_array_equal(sides, expected[0])
+    assert psi == expected[1]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["files that workers see", "files that they do not"])
+@pytest.mark.parametrize("form", ["rows", "npy"])
+def test_labels_are_read_where_the_rows_are_or_sent_once(
+    tmp_path: Path,
+    running: Any,
+    wire_tap: Any,
+    write: Callable[..., Path],
+    shared: bool,
+    form: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not shared:
+        monkeypatch.setattr(claimed, "CanRead", CannotRead)
+    traffic, sizes = [], (4000, 64_000)
+    for rows in sizes:
+        path = write(tmp_path / str(rows), rows, group=rows // 8)
+        directory = tmp_path / f"run-{rows}"
+        directory.mkdir()
+        members = np.random.default_rng(0).random(rows) < 0.2
+        if form == "npy":
+            np.save(directory / "val.npy", np.flatnonzero(members))
+            np.save(directory / "train.npy", np.flatnonzero(~members))
+        else:
+            (directory / "rows").mkdir()
+            for number in range(3):
+                part = np.array_split(np.arange(rows), 3)[number]
+                write_row_sides(directory / "rows", number, int(part[0]), members[part].astype(np.uint8))
+        files = files_of_sides(directory, ["npy"] if form == "npy" else [])
+        labels = as_labels(np.flatnonzero(members), rows)
+        tap = wire_tap(running.address)
+        engine_options = EngineOptions(DASK, scheduler=tap.address)
+        layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine_options, "")
+        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+            before = tap.bytes
+            assert claimed.give_labels(opened.engine, files, labels) == shared
+            for _ in range(5):
+                found = claimed.count_labels(opened.engine, len(surveyed.limits.target), 2)
+            traffic.append(tap.bytes - before)
+            assert found.counts.sum(axis=0).tolist() == [(~members).sum(), members.sum()]
+        tap.close()
+    if shared:
+        assert traffic[1] < 1.1 * traffic[0]
+    else:  # a fraction of a byte per row, and once, though there are five tasks
+        assert traffic[1] - traffic[0] < 0.4 * (sizes[1] - sizes[0])
 
 
 def test_the_command_writes_the_side_of_every_row_and_verifies(
