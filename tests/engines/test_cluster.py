@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clustersplit_cli import blockwise_search as stages
@@ -248,6 +251,36 @@ def test_the_command_writes_the_side_of_every_row_and_verifies(
     again = ["--format", "txt", "--force", "--out", str(tmp_path / "two")]
     assert run(["split", str(table), *common, *on_cluster, *again]) == 0
     assert np.loadtxt(tmp_path / "two" / "val.txt", dtype=int).tolist() == sides["val"].tolist()
+
+
+def test_sizes_of_folds_and_their_verification_are_those_of_one_process(
+    table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_cluster = ["--engine", "dask", "--scheduler", running.address]
+    found = []
+    for words in (["--engine", "stream"], on_cluster):
+        capsys.readouterr()
+        assert run(["kfold", str(table), "--k", "7", "--sizes-only", "--json", "--quiet", *words]) == 0
+        found.append({**json.loads(capsys.readouterr().out), "engine": None})
+    assert found[0] == found[1]
+    rng = np.random.default_rng(0)
+    small = tmp_path / "small.parquet"
+    columns = {f"f{j}": rng.normal(size=300).astype(np.float32) for j in range(3)}
+    pq.write_table(pa.table({**columns, "label": np.arange(300) % 3}), small, row_group_size=50)
+    out = tmp_path / "folds"
+    assert run(["kfold", str(small), "--k", "3", "--effort", "fast", "--quiet", "--out", str(out)]) == 0
+    assert run(["verify", str(out), "--quiet", *on_cluster]) == 0
+    folds = np.load(out / "folds.npy")
+    first, second = np.flatnonzero(folds == 0)[0], np.flatnonzero(folds == 1)
+    other = second[(second - first) % 3 != 0][0]  # of another label
+    folds[first], folds[other] = 1, 0
+    np.save(out / "folds.npy", folds)
+    for fold in range(3):
+        np.save(out / f"fold_{fold}" / "val.npy", np.flatnonzero(folds == fold))
+        np.save(out / f"fold_{fold}" / "train.npy", np.flatnonzero(folds != fold))
+    capsys.readouterr()
+    assert run(["verify", str(out), "--quiet", *on_cluster]) == 1
+    assert "4 counts out of bounds" in capsys.readouterr().err
 
 
 def test_a_cluster_on_this_machine_needs_no_address(table: Path, tmp_path: Path) -> None:
