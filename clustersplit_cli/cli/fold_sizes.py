@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.replay import was_said
-from clustersplit_cli.engine_options import LOCAL, EngineOptions
+from clustersplit_cli.engine_options import LOCAL
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from clustersplit_cli.data.dataset import ReadRequest
-    from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.reports.fold_sizes import FoldSizes
 
 SizesOnly = Annotated[
     bool,
@@ -40,10 +33,14 @@ _IDLE = (
 
 def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then count and show."""
-    from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
     from clustersplit_cli.cli.parting import check_folds
+    from clustersplit_cli.cli.pieces import counting_job
     from clustersplit_cli.cli.split import read_request
+    from clustersplit_cli.data.readers import load
+    from clustersplit_cli.data.readers.naming import report_path
+    from clustersplit_cli.fold_sizes import sizes_in_memory, sizes_in_pieces
     from clustersplit_cli.options import check_options
     from clustersplit_cli.reports.fold_sizes import render_fold_sizes
     from clustersplit_cli.reports.json_report import render_json
@@ -61,45 +58,16 @@ def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, A
     request = read_request(features, given)
     engine, reason = scale.settle_for_reading(engine, request, checked)
     console = stderr_console()
-    count = _in_memory if engine.engine == LOCAL else _in_pieces
-    found = count(request, given, checked, engine, reason, console)
+    with progress_bar(console, quiet=given["quiet"], time_left=True) as progress:
+        if engine.engine == LOCAL:
+            dataset = load(request, progress)
+            found = sizes_in_memory(dataset, checked, given["k"], report_path(request.path))
+        else:
+            with counting_job(request, checked, engine, reason, progress) as job:
+                found = sizes_in_pieces(job, given["k"], report_path(request.path))
     if given["json"]:
         print_to_stdout(render_json(found))
     if given["quiet"]:
         render_notices(found.warnings, console=console)
     else:
         render_fold_sizes(found, console=console)
-
-
-def _in_memory(
-    request: ReadRequest,
-    given: Mapping[str, Any],
-    checked: CheckedOptions,
-    _engine: EngineOptions,
-    _reason: str,
-    console: Console,
-) -> FoldSizes:
-    from clustersplit_cli.cli.console import progress_bar
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.data.readers.naming import report_path
-    from clustersplit_cli.fold_sizes import sizes_in_memory
-
-    with progress_bar(console, quiet=given["quiet"]) as progress:
-        dataset = load(request, progress)
-        return sizes_in_memory(dataset, checked, given["k"], report_path(request.path))
-
-
-def _in_pieces(
-    request: ReadRequest,
-    given: Mapping[str, Any],
-    checked: CheckedOptions,
-    engine: EngineOptions,
-    reason: str,
-    console: Console,
-) -> FoldSizes:
-    from clustersplit_cli.cli.pieces import counting_job
-    from clustersplit_cli.data.readers.naming import report_path
-    from clustersplit_cli.fold_sizes import sizes_in_pieces
-
-    with counting_job(request, given, checked, engine, reason, console) as job:
-        return sizes_in_pieces(job, given["k"], report_path(request.path))

@@ -219,13 +219,15 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     parted_run = is_parted(report["config"])
     engine = scale.engine_options(given)
     if parted_run and engine.engine not in (AUTO, LOCAL):
-        yield from _parts_in_pieces(directory, report, located, stated, options, engine, given)
+        yield from _parts_in_pieces(directory, report, located, options, engine, given, progress)
         return
     if not parted_run:
         # Input that cannot be read is found, and told, by what follows.
         engine, reason = scale.settled_if_readable(engine, located, options)
         if engine.engine != LOCAL:
-            yield from _in_pieces(directory, report, located, stated, options, engine, reason, given)
+            yield from _in_pieces(
+                directory, report, located, stated, options, engine, reason, given, progress
+            )
             return
     indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
     try:
@@ -262,6 +264,7 @@ def _in_pieces(
     engine: EngineOptions,
     reason: str,
     given: Mapping[str, Any],
+    progress: Progress,
 ) -> Iterator[Check]:
     """Check a run directory whose rows are read in pieces."""
     from clustersplit_cli.cli.console import stderr_console
@@ -273,7 +276,7 @@ def _in_pieces(
     output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
     passes = report["config"].get("passes")
     engine = replace(engine, passes=passes if isinstance(passes, int) else None)
-    with pieces.running_job(located, {"quiet": True}, options, engine, reason, stderr_console()) as job:
+    with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as job:
         config = pieces.reading_config_of(stated, job, output)
         claim = Claim(directory, report, config, IndexFiles({}, ()))
         yield from verify_run_in_pieces(claim, job, rerun=given["rerun"])
@@ -283,13 +286,12 @@ def _parts_in_pieces(
     directory: Path,
     report: Mapping[str, Any],
     located: ReadRequest,
-    stated: ReadRequest,
     options: CheckedOptions,
     engine: EngineOptions,
     given: Mapping[str, Any],
+    progress: Progress,
 ) -> Iterator[Check]:
     """Check what sizes tell of folds or parts whose rows are read in pieces."""
-    from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.verification.files import stated_formats
     from clustersplit_cli.verification.parts import PartedClaim
     from clustersplit_cli.verification.parts_in_pieces import verify_parts_in_pieces
@@ -301,8 +303,7 @@ def _parts_in_pieces(
             hint="leave it out, or use --engine local",
         )
     claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]))
-    console = stderr_console()
-    with pieces.counting_job(located, {"quiet": given["quiet"]}, options, engine, "", console) as job:
+    with pieces.counting_job(located, options, engine, "", progress) as job:
         yield from verify_parts_in_pieces(claim, job)
 
 

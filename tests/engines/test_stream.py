@@ -28,6 +28,7 @@ from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.row_groups import Layout, open_layout
 from clustersplit_cli.data.row_labels import labels_of
 from clustersplit_cli.data.side_files import VAL
+from clustersplit_cli.engines import store as stores
 from clustersplit_cli.engines.descent import descend
 from clustersplit_cli.engines.finishing import Accounts, Sides
 from clustersplit_cli.engines.rules import Labelled
@@ -219,6 +220,51 @@ def test_a_spill_file_has_no_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     np.testing.assert_array_equal(store.read(100, 900), rows[100:900])
     store.close()
+
+
+def test_a_disk_that_fills_up_while_factors_are_written_means_computing_again(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk takes parts of what it is given before it refuses; nothing must be read back from it then."""
+    opened: list[FullDisk] = []
+
+    class FullDisk:
+        def __init__(self, room: int) -> None:
+            self.room, self.content, self.at, self.closed = room, bytearray(), 0, False
+            opened.append(self)
+
+        def seek(self, place: int) -> None:
+            self.at = place
+
+        def write(self, view: memoryview) -> int:
+            taken = min(len(view), self.room - self.at, 5000)
+            if taken <= 0:
+                raise OSError(28, "No space left on device")
+            self.content[self.at : self.at + taken] = view[:taken]
+            self.at += taken
+            return taken
+
+        def readinto(self, view: memoryview) -> int:
+            taken = min(len(view), 7000)
+            view[:taken] = self.content[self.at : self.at + taken]
+            self.at += taken
+            return taken
+
+        def close(self) -> None:
+            self.closed = True
+
+    val = np.arange(0, 6000, 5)
+    with streaming(table, options()) as (_, engine, ahead):
+        expected, wanted = refined(engine, ahead, val)
+    for room, place in ((10**9, SPILL), (900_000, NOWHERE)):
+        monkeypatch.setattr(stores, "_spill_file", lambda _, size, room=room: FullDisk(room))
+        with streaming(table, options(), ROOMS[SPILL]) as (_, engine, ahead):
+            rows, found = refined(engine, ahead, val)
+            assert engine.run(Accounts())[0][1] == place
+            engine.close()
+        np.testing.assert_array_equal(rows, expected)
+        assert found.psi == wanted.psi
+        assert opened[-1].closed
 
 
 def test_a_disk_without_enough_room_means_computing_again(tmp_path: Path) -> None:
