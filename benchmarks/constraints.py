@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import harness
+from benchmarks.bare import bare_kernel
 
 PACS = harness.SHARED_DATA / "pacs_effnetlite0.parquet"
 DIGITS = harness.SHARED_DATA / "fsdd_logmel800.parquet"
@@ -68,7 +69,7 @@ def folds(repeats: int) -> Iterator[Line]:
 
     bare, runs = harness.side_by_side(
         repeats,
-        lambda: harness.clock(lambda: harness.bare_kernel(X, gamma)),
+        lambda: harness.clock(lambda: bare_kernel(X, gamma)),
         lambda: harness.split(PACS, "--k", str(FOLDS), command="kfold", check=evenly),
     )
     kernel, whole = harness.median(bare), harness.median([ran.seconds for ran in runs])

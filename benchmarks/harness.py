@@ -81,40 +81,6 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def bare_kernel(X: np.ndarray, gamma: float) -> np.ndarray:
-    """The least a dense kernel costs in numpy: a full X X' and an in-place exp, in float32."""
-    half = gamma * np.einsum("ij,ij->i", X, X)
-    K = X @ X.T
-    K *= 2 * gamma
-    K -= half[:, None]
-    K -= half[None, :]
-    np.exp(K, out=K)
-    return K
-
-
-def bare_landmarks(X: np.ndarray, q: int, gamma: float, block: int = 8192) -> np.ndarray:
-    """The least a landmark matrix costs in numpy: X L' and an in-place exp, in blocks, in float32."""
-    centres = X[np.linspace(0, len(X) - 1, q).astype(np.int64)]
-    right = gamma * np.einsum("ij,ij->i", centres, centres)
-    C = np.empty((len(X), q), dtype=np.float32)
-    for start in range(0, len(X), block):
-        rows = X[start : start + block]
-        tile = C[start : start + block]
-        np.matmul(rows, centres.T, out=tile)
-        tile *= 2 * gamma
-        tile -= (gamma * np.einsum("ij,ij->i", rows, rows))[:, None]
-        tile -= right[None, :]
-        np.exp(tile, out=tile)
-    return C
-
-
-def bare_pass(X: np.ndarray, columns: int = 10, block: int = 8192) -> None:
-    """One pass over X: multiply every block by a few vectors."""
-    weights = np.ones((X.shape[1], columns), dtype=np.float32)
-    for start in range(0, len(X), block):
-        X[start : start + block] @ weights
-
-
 def write_generated(
     folder: Path, n: int, d: int, labels: int, domains: int, name: str = "generated"
 ) -> list[str]:

@@ -118,14 +118,17 @@ def main() -> None:
             rows.append(result.row())
             print(rows[-1], flush=True)
 
-        for tool, chosen in {
-            "clustersplit": SplitOptions(),
-            "clustersplit --effort fast": SplitOptions(effort="fast"),
-            "clustersplit --effort fast --solver cbc": SplitOptions(effort="fast", solver="cbc"),
-        }.items():
-            standardized = Dataset(
-                X, data.feature_names, data.feature_columns, data.categories, data.rows, len(X)
-            )
+        for tool, chosen, categories in (
+            ("clustersplit", SplitOptions(), data.categories),
+            ("clustersplit --effort fast", SplitOptions(effort="fast"), data.categories),
+            (
+                "clustersplit --effort fast --solver cbc",
+                SplitOptions(effort="fast", solver="cbc"),
+                data.categories,
+            ),
+            ("clustersplit --stratify none (size only)", SplitOptions(), {}),
+        ):
+            standardized = Dataset(X, data.feature_names, data.feature_columns, categories, data.rows, len(X))
             start = time.perf_counter()
             split = pipeline.split(standardized, check_options(chosen))
             measure(tool, time.perf_counter() - start, np.isin(data.rows, split.val))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
 from clustersplit_cli.core.bound import mmd_upper_bound
+from clustersplit_cli.core.cbc import AssignmentProgram
 from clustersplit_cli.core.certificate import (
     FixedPoint,
     certify_by_cbc,
@@ -52,28 +53,54 @@ def measure(setting: Setting, members: Members, stopwatch: Stopwatch) -> Evaluat
 
 
 def prove(
-    setting: Setting, members: Members, measured: Evaluation, stopwatch: Stopwatch
+    setting: Setting,
+    members: Members,
+    measured: Evaluation,
+    stopwatch: Stopwatch,
+    program: AssignmentProgram | None = None,
 ) -> tuple[Evaluation, FixedPoint | None]:
     """Prove that a split is a fixed point; return it with what was measured."""
     how, constraints = setting.options.certify, setting.problem.constraints
     with stopwatch.step("certificate"):
         if setting.requirements.separates:
-            return measured, certify(measured, members, constraints, how)
+            return measured, certify(measured, members, constraints, how, program)
         return measured, certify_coupled(measured, members, setting.requirements, how)
 
 
 class Ahead:
     """What need not wait for the search to end: the context, and the certificate of the split once found."""
 
-    def __init__(self, setting: Setting, stopwatch: Stopwatch, aside: ThreadPoolExecutor) -> None:
-        self._setting, self._stopwatch, self._aside = setting, stopwatch, aside
-        self.context = aside.submit(self._measure_context)
+    def __init__(self, setting: Setting, stopwatch: Stopwatch) -> None:
+        self._setting, self._stopwatch = setting, stopwatch
+        self._aside = ThreadPoolExecutor(2)
+        self._program: Future[AssignmentProgram | None] | None = None
         self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
+        self.context = self._aside.submit(self._measure_context)
+        self.context.add_done_callback(self._state_program)
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._aside.shutdown(cancel_futures=True)
 
     def certify(self, members: Members) -> None:
         """Begin to measure and certify the split that was found."""
-        measured = measure(self._setting, members, self._stopwatch)
-        self.certified = self._aside.submit(prove, self._setting, members, measured, self._stopwatch)
+        setting, stopwatch, stating = self._setting, self._stopwatch, self._program
+        measured = measure(setting, members, stopwatch)
+
+        def certified() -> tuple[Evaluation, FixedPoint | None]:
+            program = None if stating is None else stating.result()
+            return prove(setting, members, measured, stopwatch, program)
+
+        self.certified = self._aside.submit(certified)
+
+    def _state_program(self, context: Future[Context | None]) -> None:
+        """Begin to state the program that certifies whatever split will be found, if one is to be solved."""
+        constraints, how = self._setting.problem.constraints, self._setting.options.certify
+        wanted = self._setting.requirements.separates and _by_cbc(constraints, how)
+        if wanted and self.certified is None and not context.cancelled() and context.exception() is None:
+            self._program = self._aside.submit(AssignmentProgram, constraints)
 
     def _measure_context(self) -> Context | None:
         """The context, unless it shares random streams with the search: then it has to wait."""
@@ -106,13 +133,29 @@ def upper_bound(setting: Setting) -> float | None:
     return min(mmd_upper_bound(problem, setting.image) for problem in problems)
 
 
-def certify(measured: Evaluation, members: Members, constraints: Constraints, how: str) -> FixedPoint | None:
-    """Certify the split by CBC, or above the size where that pays by thresholds."""
+def certify(
+    measured: Evaluation,
+    members: Members,
+    constraints: Constraints,
+    how: str,
+    program: AssignmentProgram | None = None,
+) -> FixedPoint | None:
+    """Certify the split by CBC, or above the size where that pays by thresholds.
+
+    Parameters
+    ----------
+    program : that of the constraints, if it has been stated before.
+    """
     if how == "never":
         return None
-    if how == "always" or (how != BY_THRESHOLD and constraints.n <= CBC_CERTIFICATE_ROWS):
-        return certify_by_cbc(measured, members, constraints)
+    if _by_cbc(constraints, how):
+        return certify_by_cbc(measured, members, constraints, program)
     return certify_by_threshold(measured, members, constraints)
+
+
+def _by_cbc(constraints: Constraints, how: str) -> bool:
+    """Whether CBC certifies splits."""
+    return how == "always" or (how not in ("never", BY_THRESHOLD) and constraints.n <= CBC_CERTIFICATE_ROWS)
 
 
 def certify_coupled(

@@ -89,8 +89,7 @@ def split(
     with_portrait : also gather what an HTML report draws.
     """
     watch = stopwatch or Stopwatch()
-    with prepared_setting(dataset, options, watch, progress) as setting, ThreadPoolExecutor(2) as aside:
-        ahead = Ahead(setting, watch, aside)
+    with prepared_setting(dataset, options, watch, progress) as setting, Ahead(setting, watch) as ahead:
         with watch.step("search"):
             solution = find_split(setting, progress, announce=ahead.certify)
         outcome = report_on(

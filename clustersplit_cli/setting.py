@@ -47,7 +47,12 @@ class Setting:
     def image(self) -> Image:
         """A low-rank image of the kernel."""
         with self.lock:
-            return self.__dict__.get("image") or make_image(self.problem.geometry, self.streams.image)
+            return self.__dict__.get("image") or self._make_image()
+
+    def _make_image(self) -> Image:
+        image = make_image(self.problem.geometry, self.streams.image)
+        # The search and the bound look along the same directions, unless there are several families of cells.
+        return image.turned(self.problem.constraints, self.workers) if self.requirements.separates else image
 
 
 @contextmanager

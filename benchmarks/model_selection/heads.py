@@ -66,12 +66,14 @@ def train_dann(
     turns = params["d_steps_per_g_step"] + 1
     for step in range(params["steps"]):
         drawn = [source.draw() for source in sources]
-        embedded = head.featurizer(torch.cat([rows for rows, _ in drawn]))
         domains = torch.arange(len(sources)).repeat_interleave(len(drawn[0][0]))
+        chasing = step % turns < params["d_steps_per_g_step"]
+        with torch.set_grad_enabled(not chasing):  # the discriminator's steps leave the head alone
+            embedded = head.featurizer(torch.cat([rows for rows, _ in drawn]))
         loss = functional.cross_entropy(discriminator(embedded), domains)
-        if step % turns < params["d_steps_per_g_step"]:
+        if chasing:
             chase.zero_grad()
-            (loss + params["grad_penalty"] * _penalty(discriminator, embedded.detach(), domains)).backward()
+            (loss + params["grad_penalty"] * _penalty(discriminator, embedded, domains)).backward()
             chase.step()
             continue
         n_labelled = sum(len(rows) for rows, labels in drawn if labels is not None)
@@ -84,7 +86,7 @@ def train_dann(
 
 def _penalty(discriminator: nn.Module, embedded: Tensor, domains: Tensor) -> Tensor:
     """Mean squared norm of the discriminator's gradient by its input."""
-    embedded.requires_grad_(True)
+    embedded = embedded.detach().requires_grad_(True)
     loss = functional.cross_entropy(discriminator(embedded), domains, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, embedded, create_graph=True)
     return (gradient**2).sum(dim=1).mean()
@@ -97,27 +99,31 @@ def train_coral(
     learn = torch.optim.Adam(head.parameters(), lr=params["lr"], weight_decay=params["weight_decay"])
     for _ in range(params["steps"]):
         drawn = [source.draw() for source in labelled]
-        embedded = [head.featurizer(rows) for rows, _ in drawn]
+        embedded = head.featurizer(torch.stack([rows for rows, _ in drawn]))
         labels = torch.cat([labels for _, labels in drawn if labels is not None])
-        loss = functional.cross_entropy(head.classifier(torch.cat(embedded)), labels)
-        pairs = len(embedded) * (len(embedded) - 1) / 2
-        apart = torch.zeros(())
-        for first in range(len(embedded)):
-            for second in range(first + 1, len(embedded)):
-                apart = apart + _moments_apart(embedded[first], embedded[second])
+        loss = functional.cross_entropy(head.classifier(embedded.flatten(0, 1)), labels)
         learn.zero_grad()
-        (loss + params["coral_penalty"] * apart / max(pairs, 1.0)).backward()
+        (loss + params["coral_penalty"] * moments_apart(embedded)).backward()
         learn.step()
 
 
-def _moments_apart(first: Tensor, second: Tensor) -> Tensor:
-    """Mean squared difference of means, plus that of covariances."""
-    means = [rows.mean(dim=0, keepdim=True) for rows in (first, second)]
-    spreads = [
-        (rows - mean).T @ (rows - mean) / (len(rows) - 1)
-        for rows, mean in zip((first, second), means, strict=True)
-    ]
-    return (means[0] - means[1]).pow(2).mean() + (spreads[0] - spreads[1]).pow(2).mean()
+def moments_apart(embedded: Tensor) -> Tensor:
+    """Mean squared difference of means plus that of covariances, averaged over pairs of domains.
+
+    `embedded` is domains x rows x dimensions. The sum over pairs of |a - b|^2 is the number of domains times
+    that of |a - mean|^2: no pair is visited.
+    """
+    means = embedded.mean(dim=1, keepdim=True)
+    centred = embedded - means
+    spreads = centred.mT @ centred / (embedded.shape[1] - 1)
+    pairs = max(len(embedded) - 1, 1) / 2
+    return sum(
+        (
+            (moments - moments.mean(dim=0)).pow(2).flatten(1).mean(dim=1).sum() / pairs
+            for moments in (means, spreads)
+        ),
+        torch.zeros(()),
+    )
 
 
 ALGORITHMS = {"dann": train_dann, "coral": train_coral}

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.model_selection import train
+from benchmarks.model_selection.heads import ALGORITHMS, Batches, Head
 
 
 def answer(connection: socket.socket) -> None:
@@ -33,11 +34,22 @@ def answer(connection: socket.socket) -> None:
         connection.close()
 
 
+def warm_up() -> None:
+    """Two steps of every algorithm: what PyTorch loads on first use takes longer than a training."""
+    chance = torch.Generator().manual_seed(0)
+    params = {"steps": 2, "lr": 1e-3, "lr_d": 1e-3, "weight_decay": 0.0, "weight_decay_d": 0.0, "beta1": 0.5}
+    params |= {"lambda": 1.0, "d_steps_per_g_step": 1, "grad_penalty": 1.0, "coral_penalty": 1.0}
+    for algorithm in ALGORITHMS.values():
+        rows = [Batches(torch.randn(8, 4), torch.zeros(8, dtype=torch.int64), 4, chance) for _ in range(2)]
+        algorithm(Head(4, 2), rows, [], params)
+
+
 def main() -> int:
     """Serve until terminated."""
     path, features = Path(sys.argv[1]), Path(sys.argv[2])
     torch.set_num_threads(1)  # before any work, so that there are no threads to lose in a fork
     train.read(features.resolve())
+    warm_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as server:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
+from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.dense import DenseGeometry
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.geometry import Geometry
@@ -23,13 +23,12 @@ from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.starts import cell_means
 
-GUESS_ROWS = 2048
-"""Rows on which leading eigenvectors are guessed; a power step on the kernel itself sharpens them."""
-LEADING = 16
+LEADING = 12
 """Eigenpairs of a dense kernel that are taken out before the rest is bounded by its Frobenius norm."""
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
-MOST_GROUPS = 32
+MOST_GROUPS = 64
+"""Groups of cells whose means are taken out of a dense kernel before its Frobenius norm bounds the rest."""
 ROUNDINGS = 16
 
 
@@ -220,13 +219,8 @@ def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.flo
 
 def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArray[np.float64]:
     """Leading eigenvectors of P K P as the image sees them, shape (n, at most count)."""
-    rows = sample_rows(limits, min(limits.n, GUESS_ROWS), np.random.default_rng(0))
-    factors = image.factors(rows)
-    part = restricted_to(limits, rows)
-    means = cell_means(part, factors)
-    gram = (factors.T @ factors).astype(np.float64) - (means.T * part.cells.sizes) @ means
-    vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :count]
-    return _centre(limits, image.spread(vectors).astype(np.float64))
+    guessed = image.turned(limits).leading(count).factors(np.arange(limits.n))
+    return _centre(limits, guessed.astype(np.float64))
 
 
 def _coarse_means(limits: Constraints) -> NDArray[np.float64]:

@@ -94,23 +94,25 @@ def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolutio
     SolverError
         When CBC is missing, fails, or does not prove optimality.
     """
-    return solve_assignments([costs], constraints)[0]
+    return AssignmentProgram(constraints).solve(costs)
 
 
-def solve_assignments(costs: Sequence[NDArray[Any]], constraints: Constraints) -> list[LPSolution]:
-    """Solve the same program for several costs; it is stated once."""
-    members = np.split(constraints.order, constraints.offsets[1:-1])
-    rows = [
-        (rows, np.ones(len(rows), np.int64), int(low), int(high))
-        for rows, low, high in zip(members, constraints.lower, constraints.upper, strict=True)
-    ]
-    model = _Model(rows, np.full(constraints.n, -1, np.int8))
-    found = []
-    for each in costs:
-        values, cost = model.solve(each)
+class AssignmentProgram:
+    """The assignment step of separate cells, stated once and solved for one cost after another."""
+
+    def __init__(self, constraints: Constraints) -> None:
+        members = np.split(constraints.order, constraints.offsets[1:-1])
+        rows = [
+            (rows, np.ones(len(rows), np.int64), int(low), int(high))
+            for rows, low, high in zip(members, constraints.lower, constraints.upper, strict=True)
+        ]
+        self._model = _Model(rows, np.full(constraints.n, -1, np.int8))
+
+    def solve(self, costs: NDArray[Any]) -> LPSolution:
+        """Solve it relaxed; parameters and errors as in `solve_assignment`."""
+        values, cost = self._model.solve(costs)
         distance = float(np.abs(values - np.round(values)).max(initial=0.0))
-        found.append(LPSolution("optimal", values > 0.5, distance <= INTEGRALITY_TOLERANCE, cost))
-    return found
+        return LPSolution("optimal", values > 0.5, distance <= INTEGRALITY_TOLERANCE, cost)
 
 
 def solve_program(

@@ -8,7 +8,7 @@ import numpy as np
 
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.branching import solve
-from clustersplit_cli.core.cbc import solve_assignments, solve_program
+from clustersplit_cli.core.cbc import AssignmentProgram, solve_program
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.problem import Evaluation, Members
 from clustersplit_cli.core.program import Limits
@@ -37,10 +37,21 @@ class FixedPoint:
     n_lps: int
 
 
-def certify_by_cbc(evaluation: Evaluation, members: Members, constraints: Constraints) -> FixedPoint:
-    """Solve both orientations as relaxed linear programs with PuLP and CBC."""
+def certify_by_cbc(
+    evaluation: Evaluation,
+    members: Members,
+    constraints: Constraints,
+    program: AssignmentProgram | None = None,
+) -> FixedPoint:
+    """Solve both orientations as relaxed linear programs with PuLP and CBC.
+
+    Parameters
+    ----------
+    program : that of the constraints, if it has been stated before.
+    """
     difference = evaluation.difference
-    kept, turned = solve_assignments((difference, -difference), constraints)
+    program = program or AssignmentProgram(constraints)
+    kept, turned = program.solve(difference), program.solve(-difference)
     costs = (
         evaluation.training_cost + float(difference[kept.chosen].sum()),
         evaluation.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, kernel_diagonal
-from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.core.kernels import Kernel, half_squares
 from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
+
+TILE_COLUMNS = 2 * KERNEL_TILE
 
 
 @dataclass(frozen=True)
@@ -85,26 +87,35 @@ def dense_geometry(
     n = features.shape[0]
     dtype = np.float32 if features.raw.dtype.itemsize <= 4 else np.float64
     matrix = SymmetricMatrix.empty(n, dtype, KERNEL_TILE)
-    pieces = tiles(n, KERNEL_TILE)
-    jobs = [(index, column) for index in range(len(pieces)) for column in pieces[index:]]
-
     # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
     rows = features.block(0, n) if features.shape[1] <= n else None
+    halves = None if rows is None else half_squares(rows)
+    diagonal = kernel_diagonal(features, kernel, workers)
+    in_place = np.dtype(features.dtype) == dtype  # else computed in more precision than it is kept in
 
     def block(start: int, stop: int) -> Floats:
         return features.block(start, stop) if rows is None else rows[start:stop]
 
-    diagonal = kernel_diagonal(features, kernel, workers)
-
     def one(job: tuple[int, tuple[int, int]]) -> None:
         index, (left, right) = job
-        top, bottom = pieces[index]
-        values = kernel.tile(block(top, bottom), block(left, right))
-        if left == top:
-            values = (values + values.T) / 2  # a product with itself need not be symmetric to the last bit
-            # Nor need its diagonal equal the rows' own squares; one value serves both.
-            np.fill_diagonal(values, diagonal[top:bottom])
-        matrix.strips[index][:, left - top : right - top] = values
+        strip, first = matrix.strips[index], index * KERNEL_TILE
+        here, there = (first, first + len(strip)), (first + left, first + right)
+        known = None if halves is None else (halves[slice(*here)], halves[slice(*there)])
+        target = strip[:, left:right]
+        values = kernel.tile(block(*here), block(*there), known, target if in_place else None)
+        if not in_place:
+            target[...] = values
+        if left == 0:
+            square = strip[:, : len(strip)]
+            # A product with itself need not be symmetric to the last bit, nor need its diagonal equal
+            # the rows' own squares: one value serves both.
+            square[...] = (square + square.T) / 2
+            np.fill_diagonal(square, diagonal[slice(*here)])
 
+    jobs = [
+        (index, columns)
+        for index, strip in enumerate(matrix.strips)
+        for columns in tiles(strip.shape[1], TILE_COLUMNS)
+    ]
     workers.run(one, jobs, lambda done: progress("kernel", done, len(jobs)))
     return DenseGeometry(matrix, diagonal.astype(dtype).astype(np.float64), workers)

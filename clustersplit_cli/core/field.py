@@ -12,7 +12,7 @@ from clustersplit_cli.core.factored import image_geometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.problem import Members, Problem, split_weights
-from clustersplit_cli.core.starts import at_targets, leading_axes
+from clustersplit_cli.core.starts import at_targets
 from clustersplit_cli.core.trail import Trail
 from clustersplit_cli.core.workers import Workers
 
@@ -85,9 +85,8 @@ def make_field(problem: Problem, image: Image, workers: Workers, rng: np.random.
         # Cell by cell, so that choosing within cells need not gather them.
         rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
     part = restricted_to(limits, rows)
-    factors = image.factors(rows, workers)
-    axes = leading_axes(part, factors, workers)
-    condensed, factors = replace(image, root=image.root @ axes), factors @ axes
+    condensed = image.condensed(limits, workers)
+    factors = condensed.factors(rows, workers)
     if problem.n <= SMALL:
         return Field(problem, problem, rows, condensed, factors)
     # Passes over the image are too short to be worth handing out.

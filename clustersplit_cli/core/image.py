@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry, inverse_root
+from clustersplit_cli.core.starts import cell_means, within_cells
 from clustersplit_cli.core.workers import Workers, tiles
 
 IMAGE_RANK = 512
 SAMPLE_ROWS = 8_192
+TURNING_ROWS = 4_096
+"""Rows that tell along which directions a kernel varies within cells."""
+NEGLIGIBLE = 3e-2
+"""Scatter along a direction, relative to that along the leading one, that exploring does without."""
 TILE = 512
 
 
@@ -24,15 +30,19 @@ class Image:
     ----------
     landmarks : (m,) rows.
     root : (m, p), root root' is the pseudo-inverse of K among the landmarks.
+    columns : (n, m), K[:, landmarks] where picking them out once is cheaper than again and again.
+    scatter : (p,), how much the factors vary within cells along each of them, descending; None if not known.
     """
 
     geometry: Geometry
     landmarks: NDArray[np.int64]
     root: Floats
+    columns: Floats | None = None
+    scatter: NDArray[np.float64] | None = None
 
     def factors(self, rows: NDArray[np.int64], workers: Workers | None = None) -> Floats:
         """Factors of some rows, shape (len(rows), p)."""
-        near = self.geometry.cross(rows, self.landmarks)
+        near = self.geometry.cross(rows, self.landmarks) if self.columns is None else self.columns[rows]
         found: Floats = np.empty((len(rows), self.root.shape[1]), near.dtype)
 
         def some(tile: tuple[int, int]) -> None:
@@ -46,11 +56,47 @@ class Image:
 
     def spread(self, coefficients: Floats) -> Floats:
         """Inner products of every row's factors with vectors of shape (p, k), shape (n, k)."""
-        return self.geometry.combine(self.landmarks, self.root @ coefficients.astype(self.root.dtype))
+        weights = self.root @ coefficients.astype(self.root.dtype)
+        if self.columns is None:
+            return self.geometry.combine(self.landmarks, weights)
+        return self.columns @ weights
+
+    def turned(self, limits: Constraints, workers: Workers | None = None) -> Image:
+        """The same image, its factors along the directions in which it varies within cells, leading first."""
+        if self.scatter is not None:
+            return self
+        rows = sample_rows(limits, min(limits.n, TURNING_ROWS), np.random.default_rng(0))
+        part, factors = restricted_to(limits, rows), self.factors(rows, workers)
+        scatter = within_cells(part, factors, cell_means(part, factors), workers)
+        values, vectors = np.linalg.eigh(scatter)
+        root = self.root @ vectors[:, ::-1].astype(self.root.dtype)
+        return replace(self, root=root, scatter=values[::-1])
+
+    def leading(self, count: int) -> Image:
+        """The image along its first directions alone."""
+        scatter = None if self.scatter is None else self.scatter[:count]
+        return replace(self, root=self.root[:, :count], scatter=scatter)
+
+    def condensed(self, limits: Constraints, workers: Workers) -> Image:
+        """The image along the directions that matter within cells.
+
+        A wide kernel varies along few directions, and exploring is the cheaper the fewer they are.
+        """
+        turned = self.turned(limits, workers)
+        scatter = turned.scatter
+        assert scatter is not None
+        # Where nothing varies, one direction stands for all.
+        return turned.leading(max(1, int((scatter > NEGLIGIBLE * scatter[0]).sum())))
 
 
 def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = IMAGE_RANK) -> Image:
     """Draw landmarks and factor the kernel among them."""
     landmarks = geometry.draw_landmarks(rank, rng)
-    root = inverse_root(geometry.block(landmarks, landmarks), geometry.search_dtype)
-    return Image(geometry, landmarks, root.astype(geometry.search_dtype))
+    columns = None
+    if geometry.name == "dense":
+        columns = geometry.cross(np.arange(geometry.n), landmarks)
+        among = columns[landmarks].astype(np.float64)
+    else:
+        among = geometry.block(landmarks, landmarks)
+    root = inverse_root(among, geometry.search_dtype)
+    return Image(geometry, landmarks, root.astype(geometry.search_dtype), columns)

@@ -46,13 +46,26 @@ class Kernel:
         """Whether no kernel value can be negative."""
         return self.name == "rbf"
 
-    def tile(self, left: Floats, right: Floats) -> Floats:
-        """Kernel values between two blocks of *prepared* rows, shapes (a, d), (b, d) -> (a, b)."""
-        values: Floats = left @ right.T
+    def tile(
+        self,
+        left: Floats,
+        right: Floats,
+        halves: tuple[Floats, Floats] | None = None,
+        out: Floats | None = None,
+    ) -> Floats:
+        """Kernel values between two blocks of *prepared* rows, shapes (a, d), (b, d) -> (a, b).
+
+        Parameters
+        ----------
+        halves : half the squared lengths of both blocks' rows, where they are known.
+        out : where to put the values.
+        """
+        values: Floats = np.matmul(left, right.T, out=out)
         if self.name == "rbf":
             # Prepared rows carry sqrt(2 gamma): exp(-gamma |x - y|^2) = exp(x.y - |x|^2/2 - |y|^2/2).
-            values -= half_squares(left)[:, None]
-            values -= half_squares(right)[None, :]
+            of_left, of_right = halves or (half_squares(left), half_squares(right))
+            values -= of_left[:, None]
+            values -= of_right[None, :]
             np.minimum(values, 0, out=values)
             np.exp(values, out=values)
         elif self.name == "polynomial":

@@ -185,15 +185,15 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     )
 
 
-def objectives(problem: Problem, members: Members) -> NDArray[np.float64]:
-    """Psi of a batch of splits in float64, from 1_V'K1_V and K 1.
+def objectives(problem: Problem, members: Members, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+    """Psi of a batch of splits, from 1_V'K1_V and K 1.
 
     Parameters
     ----------
     members : (n, r)
+    dtype : the precision of products with K; what it gives is summed up in float64.
     """
-    val = members.astype(np.float64)
     n_val = problem.count(members)
-    inside_val = problem.geometry.energy(val)
-    inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ val) + inside_val
+    inside_val = problem.geometry.energy(members.astype(dtype))
+    inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ members) + inside_val
     return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n_rows - n_val))

@@ -269,15 +269,20 @@ def _starts(
 def measure_runs(
     problem: Problem, names: list[str], ends: list[Trail], best: Trail
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
-    """Measure where all starts ended and what the winner passed, on the kernel itself and in float64."""
+    """Measure where all starts ended and what the winner passed, on the kernel itself."""
     splits = [trail.members for trail in ends]
     splits += [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in best.passed]
+    # Sums of a dense kernel's values over short tiles lose next to nothing in its own precision.
+    is_coarse = problem.n > SMALL and problem.geometry.name == "dense"
+    dtype = problem.geometry.search_dtype if is_coarse else np.float64
     psi = np.concatenate(
         [
-            objectives(problem, np.stack(splits[first : first + EVALUATION_COLUMNS], axis=1))
+            objectives(problem, np.stack(splits[first : first + EVALUATION_COLUMNS], axis=1), dtype)
             for first in range(0, len(splits), EVALUATION_COLUMNS)
         ]
     )
+    if is_coarse:
+        psi[[best.start, -1]] = best.psi  # which came to rest in float64
     runs = tuple(
         Run(
             name,

@@ -15,8 +15,6 @@ from clustersplit_cli.core.problem import Members
 from clustersplit_cli.core.workers import Workers, tiles
 
 GRAM_ROWS = 2048
-NEGLIGIBLE = 3e-2
-"""Scatter along a direction, relative to that along the leading one, that exploring does without."""
 WEAKEST, STRONGEST = 0.1, 2.0
 """Range of the noise in a perturbed split, in standard deviations of the witness."""
 
@@ -81,19 +79,6 @@ def within_cells(
     for part in map(product, pieces) if workers is None else workers.map(product, pieces):
         gram += part
     return np.asarray(gram - (means.T * constraints.cells.sizes) @ means)
-
-
-def leading_axes(constraints: Constraints, factors: Floats, workers: Workers) -> Floats:
-    """Directions along which the factors vary within cells, leaving out negligible ones, shape (p, r).
-
-    A wide kernel varies along few directions, and exploring is the cheaper the fewer they are.
-    """
-    means = cell_means(constraints, factors)
-    values, vectors = np.linalg.eigh(within_cells(constraints, factors, means, workers))
-    keep = values > NEGLIGIBLE * values[-1]
-    keep[-1] = True  # where nothing varies, one direction stands for all
-    axes: Floats = vectors[:, keep].astype(factors.dtype)
-    return axes
 
 
 def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
