@@ -15,6 +15,7 @@ from clustersplit_cli.core.certificate import (
     certify_program,
 )
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.problem import Evaluation, Members, evaluate
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.setting import Setting
@@ -84,14 +85,14 @@ class Ahead:
     def __exit__(self, *exception: object) -> None:
         self._aside.shutdown(cancel_futures=True)
 
-    def certify(self, members: Members) -> None:
-        """Begin to measure and certify the split that was found."""
+    def certify(self, members: Members, measured: Evaluation | None) -> None:
+        """Begin to certify the split that was found, once it is measured."""
         setting, stopwatch, stating = self._setting, self._stopwatch, self._program
-        measured = measure(setting, members, stopwatch)
+        known = measured or measure(setting, members, stopwatch)
 
         def certified() -> tuple[Evaluation, FixedPoint | None]:
             program = None if stating is None else stating.result()
-            return prove(setting, members, measured, stopwatch, program)
+            return prove(setting, members, known, stopwatch, program)
 
         self.certified = self._aside.submit(certified)
 
@@ -106,7 +107,9 @@ class Ahead:
         """The context, unless it shares random streams with the search: then it has to wait."""
         if not self._setting.requirements.separates:
             return None
-        _ = self._setting.problem.row_sums  # the search will need them once it has explored
+        problem = self._setting.problem
+        if not isinstance(problem.geometry, FactorGeometry):
+            _ = problem.row_sums  # the search will need them once it has explored
         return measure_context(self._setting, self._stopwatch)
 
 

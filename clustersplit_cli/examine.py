@@ -10,7 +10,7 @@ import numpy as np
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, moments
 from clustersplit_cli.core.field import SMALL
-from clustersplit_cli.core.image import IMAGE_RANK, SAMPLE_ROWS
+from clustersplit_cli.core.image import SAMPLE_ROWS, image_rank
 from clustersplit_cli.core.kernels import (
     WIDTH_RULES,
     Prepared,
@@ -172,9 +172,14 @@ def _estimate(
     q = memory.landmarks or 0
     made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q}[memory.geometry]
     width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
-    roamed = n * width if n <= SMALL else 2 * min(n, SAMPLE_ROWS) * IMAGE_RANK
+    roamed = n * width if n <= SMALL else 2 * min(n, SAMPLE_ROWS) * image_rank(n)
     roaming = roamed * (options.restarts + effort.max_rounds * effort.batch) * STEPS_ROAMING
-    settling = n * width * (effort.candidates + effort.exact_rounds * effort.batch) * STEPS_SETTLING
+    # Where the kernel is held as factors, one product measures all splits, and few rows are followed on.
+    is_followed = memory.geometry != "dense" and n > SMALL
+    settled = (options.restarts if is_followed else 0) + effort.candidates * (
+        1 if is_followed else STEPS_SETTLING
+    )
+    settling = n * width * (settled + effort.exact_rounds * effort.batch * STEPS_SETTLING)
     bounding = 0 if options.bound == "never" else n * width * COLUMNS_BOUNDING
     seconds = made * per_value + (roaming + settling + bounding) * per_product
     if options.certify != "never":

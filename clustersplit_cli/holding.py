@@ -89,7 +89,7 @@ def build_geometry(
     if isinstance(prepared.features, SparseFeatures):
         return sparse_geometry(prepared.features, workers)
     if memory.geometry == "linear":
-        return linear_geometry(prepared.features, prepared.kernel, workers)
+        return linear_geometry(prepared.features, prepared.kernel, workers, prepared.moments)
     if memory.geometry == "dense":
         return dense_geometry(prepared.features, prepared.kernel, workers, progress)
     assert memory.landmarks is not None

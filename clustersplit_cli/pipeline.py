@@ -27,7 +27,7 @@ from clustersplit_cli.core.coupled import coupled_search
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.mmd import subsample_mmd
-from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.problem import Evaluation, Members
 from clustersplit_cli.core.search import EFFORTS, Solution, search
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.dataset import Dataset
@@ -104,7 +104,7 @@ def find_split(
     setting: Setting,
     progress: Progress = silent,
     count: int = 1,
-    announce: Callable[[Members], None] = lambda members: None,
+    announce: Callable[[Members, Evaluation | None], None] = lambda members, measured: None,
 ) -> Solution:
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one.
 
@@ -125,8 +125,8 @@ def find_split(
         effort=EFFORTS[options.effort],
         nonnegative=setting.prepared.kernel.is_nonnegative,
         rng=setting.streams.search,
-        canonical=lambda found: lowest_rows_first(
-            found, setting.dataset.features, constraints.cells.codes, workers
+        canonical=lambda found, costs: lowest_rows_first(
+            found, setting.dataset.features, constraints.cells.codes, workers, costs
         ),
         announce=announce,
         count=count,
@@ -180,7 +180,7 @@ def report_on(
     with ThreadPoolExecutor(1) as aside:
         certified = None if ahead is None else ahead.certified
         if certified is None:
-            measured = measure(setting, members, stopwatch)
+            measured = solution.measured or measure(setting, members, stopwatch)
             certified = aside.submit(prove, setting, members, measured, stopwatch)
         known = None if ahead is None else ahead.context.result()
         context = known or measure_context(setting, stopwatch)

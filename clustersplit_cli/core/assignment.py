@@ -37,7 +37,9 @@ class Selection:
         """Take the cheapest rows of every cell: the quota, or with bounds as many as have negative cost."""
         limits = self.constraints
         across = costs.T
-        by_cell = np.ascontiguousarray(across if limits.is_grouped else across[:, limits.order])
+        by_cell = np.ascontiguousarray(across)
+        if not limits.is_grouped:
+            by_cell = np.take(by_cell, limits.order, axis=1)
         if limits.n > SMALL_CELL * len(limits.target):
             chosen = self._cell_by_cell(by_cell)
         else:
@@ -60,12 +62,12 @@ class Selection:
             span = slice(limits.offsets[cell], limits.offsets[cell + 1])
             part = costs[:, span]
             if limits.lower[cell] == limits.upper[cell]:
-                chosen[:, span] = _cheapest(part, int(limits.lower[cell]))
+                chosen[:, span] = cheapest(part, int(limits.lower[cell]))
                 continue
             quotas = self._quotas(cell, (part < 0).sum(axis=1))
             for quota in np.unique(quotas):
                 runs = np.flatnonzero(quotas == quota)
-                chosen[runs, span] = _cheapest(part[runs], int(quota))
+                chosen[runs, span] = cheapest(part[runs], int(quota))
         return chosen
 
     def _all_cells_at_once(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
@@ -82,7 +84,7 @@ class Selection:
         return chosen
 
 
-def _cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
+def cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
     """Mark the `quota` smallest entries of every row, the earlier ones among equals."""
     if quota == 0:
         return np.zeros(costs.shape, dtype=bool)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Members, Problem, split_weights
+from clustersplit_cli.core.problem import Members, Problem, squared_mmd
 from clustersplit_cli.core.starts import random_splits
 
 
@@ -26,6 +26,5 @@ def random_mmd(
 ) -> RandomMMD:
     """Draw one stratified random split per stream, or take those given, and measure them in one pass."""
     splits = random_splits(problem.constraints, streams) if splits is None else splits
-    squared = problem.geometry.energy(split_weights(splits, problem.geometry.search_dtype))
-    values = np.sqrt(np.maximum(squared, 0.0))
+    values = np.sqrt(np.maximum(squared_mmd(problem, splits), 0.0))
     return RandomMMD(len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))

@@ -187,12 +187,15 @@ def bounds(size: int, holdout: Fraction, tolerance: Fraction) -> tuple[int, int]
 
 def sample_rows(constraints: Constraints, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw about `size` rows, the same share of every cell but at least one of each, ascending."""
-    shuffled = constraints.order[
-        np.lexsort((rng.random(constraints.n), constraints.cells.codes[constraints.order]))
+    sizes = constraints.cells.sizes
+    wanted = -(-sizes * size // constraints.n)
+    places = [
+        first + rng.choice(count, size=some, replace=False, shuffle=False)
+        for first, count, some in zip(
+            constraints.offsets.tolist(), sizes.tolist(), wanted.tolist(), strict=False
+        )
     ]
-    wanted = -(-constraints.cells.sizes * size // constraints.n)
-    rank = np.arange(constraints.n) - np.repeat(constraints.offsets[:-1], constraints.cells.sizes)
-    return np.sort(shuffled[rank < np.repeat(wanted, constraints.cells.sizes)])
+    return np.sort(constraints.order[np.concatenate(places)])
 
 
 def restricted_to(constraints: Constraints, rows: NDArray[np.int64]) -> Constraints:

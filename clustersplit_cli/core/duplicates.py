@@ -13,14 +13,47 @@ from clustersplit_cli.core.problem import Members
 from clustersplit_cli.core.workers import Workers, tiles
 
 SPARSE_ROWS = 1024
+SAME_COST = 1e-3
+"""Share of the largest cost that rounding, in whatever precision, stays well below."""
 
 
-def lowest_rows_first(members: Members, raw: Floats, codes: NDArray[np.int64], workers: Workers) -> Members:
+def lowest_rows_first(
+    members: Members,
+    raw: Floats,
+    codes: NDArray[np.int64],
+    workers: Workers,
+    costs: NDArray[np.float64] | None = None,
+) -> Members:
     """Within each set of identical rows of one cell, give the validation places to the lowest rows.
 
     Rounding depends on a row's place in a tile, so equal rows need not tie exactly in the search; this
     makes the choice among them independent of such accidents.
+
+    Parameters
+    ----------
+    costs : (n,), of every row on the validation side, if known: equal rows cost the same but for rounding,
+        so only rows that cost what some row of the other side costs need to be looked at.
     """
+    rows = np.arange(len(members)) if costs is None else _in_question(members, codes, costs)
+    result: Members = members.copy()
+    if len(rows):
+        some = raw if len(rows) == len(members) else raw[rows]
+        result[rows] = _lowest_first(members[rows], some, codes[rows], workers)
+    return result
+
+
+def _in_question(members: Members, codes: NDArray[np.int64], costs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The rows whose cost is that of a row on the other side of the same cell, but for rounding."""
+    n_cells = int(codes.max()) + 1
+    slack = SAME_COST * float(np.abs(costs).max())
+    cheapest, dearest = np.full(n_cells, np.inf), np.full(n_cells, -np.inf)
+    np.minimum.at(cheapest, codes[~members], costs[~members])
+    np.maximum.at(dearest, codes[members], costs[members])
+    near = np.where(members, costs >= cheapest[codes] - slack, costs <= dearest[codes] + slack)
+    return np.flatnonzero(near)
+
+
+def _lowest_first(members: Members, raw: Floats, codes: NDArray[np.int64], workers: Workers) -> Members:
     identity = sparse_row_identities(raw) if hasattr(raw, "indptr") else row_identities(raw, workers)
     shared = np.bincount(identity)
     if shared.max(initial=0) <= 1:

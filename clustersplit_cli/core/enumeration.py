@@ -23,6 +23,15 @@ def count_splits(constraints: Constraints) -> int:
     )
 
 
+def has_at_most(constraints: Constraints, most: int) -> bool:
+    """Whether no more than so many splits meet the constraints; large cells are not counted out."""
+    sizes, lower, upper = constraints.cells.sizes, constraints.lower, constraints.upper
+    # A cell that leaves a choice has at least as many choices as rows.
+    if (sizes[(upper > 0) & (lower < sizes)] > most).any():
+        return False
+    return count_splits(constraints) <= most
+
+
 def best_of_all(problem: Problem) -> tuple[Members, float]:
     """Return the split with the smallest Psi among all feasible ones, the first of equals, and its Psi."""
     limits = problem.constraints

@@ -39,8 +39,13 @@ class Affine:
         """Map the rows into a new array of the given precision, in as few passes as can be."""
         if self.shift is None:
             return self(np.array(rows, dtype=dtype, order="C"))
-        block: Floats = np.empty(rows.shape, dtype)
-        np.subtract(rows, self.shift.astype(dtype), out=block, dtype=dtype)
+        block: Floats
+        if rows.dtype == dtype:
+            block = np.empty(rows.shape, dtype)
+            np.subtract(rows, self.shift.astype(dtype), out=block)
+        else:  # in one go numpy would convert through a small buffer, which is slower
+            block = rows.astype(dtype, order="C")
+            block -= self.shift.astype(dtype)
         return self._scaled(block)
 
     def _scaled(self, block: Floats) -> Floats:
@@ -110,11 +115,16 @@ class Features:
 
 @dataclass(frozen=True)
 class Moments:
-    """Column means and standard deviations, and the largest absolute entry."""
+    """Column means and standard deviations, and the largest absolute entry.
+
+    On request also the squared length of every row less the mean, and the sum of these rows: not quite zero.
+    """
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
     largest: float
+    squares: NDArray[np.float64] | None = None
+    remainder: NDArray[np.float64] | None = None
 
     @property
     def total_variance(self) -> float:
@@ -123,10 +133,14 @@ class Moments:
             return float((self.deviation**2).sum())
 
 
-def moments(features: Features, workers: Workers) -> Moments:
+def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Moments:
     """Compute column moments in float64, in two passes so that large offsets do not cancel.
 
     Sums are of differences from the first row, so that a constant column has a deviation of exactly 0.
+
+    Parameters
+    ----------
+    by_row : whether to look at every row less the mean, too.
     """
     n, d = features.shape
     blocks = features.row_tiles()
@@ -134,7 +148,7 @@ def moments(features: Features, workers: Workers) -> Moments:
 
     def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         block = features.block(*tile, dtype=np.float64)
-        peak = np.abs(block).max(axis=0)
+        peak = np.maximum(block.max(axis=0), -block.min(axis=0))
         with np.errstate(over="ignore"):
             block -= first
         block /= n  # before summing, so that values near the end of float64's range do not overflow
@@ -147,15 +161,28 @@ def moments(features: Features, workers: Workers) -> Moments:
     mean = first + offset
     # Squaring in units of a power of two near the column's largest entry is exact and stays in range.
     unit = np.ldexp(1.0, np.minimum(np.frexp(largest)[1], 1020))
+    # Powers of two change no digit, so in the middle of the range nothing needs a unit.
+    if largest.max(initial=0.0) < 1e120 and largest[largest > 0].min(initial=1.0) > 1e-120:
+        unit = np.ones(d)
+    is_scaled = bool((unit != 1.0).any())
 
-    def column_scatter(tile: tuple[int, int]) -> NDArray[np.float64]:
+    squares = np.empty(n) if by_row else None
+
+    def column_scatter(tile: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         block = features.block(*tile, dtype=np.float64)
+        remainder = None
         with np.errstate(over="ignore"):
             block -= mean
-        block /= unit
-        return np.asarray(np.einsum("ij,ij->j", block, block), dtype=np.float64)
+            if squares is not None:
+                np.einsum("ij,ij->i", block, block, out=squares[slice(*tile)])
+                remainder = np.ones(len(block)) @ block
+        if is_scaled:
+            block /= unit
+        return np.asarray(np.einsum("ij,ij->j", block, block), dtype=np.float64), remainder
 
-    scatter = np.zeros(d)
-    for scatter_part in workers.map(column_scatter, blocks):
+    scatter, rest = np.zeros(d), np.zeros(d)
+    for scatter_part, rest_part in workers.map(column_scatter, blocks):
         scatter += scatter_part
-    return Moments(mean, np.sqrt(scatter / n) * unit, float(largest.max(initial=0.0)))
+        rest += 0.0 if rest_part is None else rest_part
+    largest_entry = float(largest.max(initial=0.0))
+    return Moments(mean, np.sqrt(scatter / n) * unit, largest_entry, squares, rest if by_row else None)

@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
+from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry, inverse_root
 from clustersplit_cli.core.starts import cell_means, within_cells
 from clustersplit_cli.core.workers import Workers, tiles
 
-IMAGE_RANK = 512
+FEWEST_LANDMARKS, MOST_LANDMARKS = 256, 512
+ROWS_PER_LANDMARK = 16
+"""More landmarks than that cost as much as what they save, and find nothing better."""
 SAMPLE_ROWS = 8_192
 TURNING_ROWS = 4_096
 """Rows that tell along which directions a kernel varies within cells."""
@@ -28,21 +31,21 @@ class Image:
 
     Attributes
     ----------
-    landmarks : (m,) rows.
+    landmarks : (m,) rows; None where the kernel is held as factors that are few enough themselves.
     root : (m, p), root root' is the pseudo-inverse of K among the landmarks.
     columns : (n, m), K[:, landmarks] where picking them out once is cheaper than again and again.
     scatter : (p,), how much the factors vary within cells along each of them, descending; None if not known.
     """
 
     geometry: Geometry
-    landmarks: NDArray[np.int64]
+    landmarks: NDArray[np.int64] | None
     root: Floats
     columns: Floats | None = None
     scatter: NDArray[np.float64] | None = None
 
     def factors(self, rows: NDArray[np.int64], workers: Workers | None = None) -> Floats:
         """Factors of some rows, shape (len(rows), p)."""
-        near = self.geometry.cross(rows, self.landmarks) if self.columns is None else self.columns[rows]
+        near = self._near(rows)
         found: Floats = np.empty((len(rows), self.root.shape[1]), near.dtype)
 
         def some(tile: tuple[int, int]) -> None:
@@ -57,9 +60,19 @@ class Image:
     def spread(self, coefficients: Floats) -> Floats:
         """Inner products of every row's factors with vectors of shape (p, k), shape (n, k)."""
         weights = self.root @ coefficients.astype(self.root.dtype)
-        if self.columns is None:
+        if self.columns is not None:
+            return self.columns @ weights
+        if self.landmarks is not None:
             return self.geometry.combine(self.landmarks, weights)
-        return self.columns @ weights
+        return _held_as_factors(self.geometry).combine_factors(weights)
+
+    def _near(self, rows: NDArray[np.int64]) -> Floats:
+        """K[rows, landmarks], or the factors themselves."""
+        if self.columns is not None:
+            return self.columns[rows]
+        if self.landmarks is not None:
+            return self.geometry.cross(rows, self.landmarks)
+        return _held_as_factors(self.geometry).take(rows, self.geometry.search_dtype)
 
     def turned(self, limits: Constraints, workers: Workers | None = None) -> Image:
         """The same image, its factors along the directions in which it varies within cells, leading first."""
@@ -89,8 +102,21 @@ class Image:
         return turned.leading(max(1, int((scatter > NEGLIGIBLE * scatter[0]).sum())))
 
 
-def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = IMAGE_RANK) -> Image:
-    """Draw landmarks and factor the kernel among them."""
+def image_rank(n: int) -> int:
+    """Landmarks that an image of a kernel on n rows has."""
+    return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_LANDMARKS), MOST_LANDMARKS)
+
+
+def make_image(geometry: Geometry, rng: np.random.Generator, rank: int | None = None) -> Image:
+    """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more.
+
+    Parameters
+    ----------
+    rank : number of landmarks; None for what the number of rows asks for.
+    """
+    rank = image_rank(geometry.n) if rank is None else rank
+    if isinstance(geometry, FactorGeometry) and geometry.mixing is None and geometry.width <= rank:
+        return Image(geometry, None, np.eye(geometry.width, dtype=geometry.search_dtype))
     landmarks = geometry.draw_landmarks(rank, rng)
     columns = None
     if geometry.name == "dense":
@@ -100,3 +126,8 @@ def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = IMAGE_R
         among = geometry.block(landmarks, landmarks)
     root = inverse_root(among, geometry.search_dtype)
     return Image(geometry, landmarks, root.astype(geometry.search_dtype), columns)
+
+
+def _held_as_factors(geometry: Geometry) -> FactorGeometry:
+    assert isinstance(geometry, FactorGeometry)
+    return geometry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,12 +96,13 @@ class Prepared:
     """Features mapped so that the kernel's formula applies to them, and what was found on the way.
 
     `spread_ratio` is the largest column standard deviation over the smallest non-zero one, after
-    standardizing.
+    standardizing. `moments` are those of the features before they were centred, where rows were looked at.
     """
 
     kernel: Kernel
     features: Features
     spread_ratio: float
+    moments: Moments | None = None
 
 
 def standardize(features: Features, how: str, workers: Workers) -> Features:
@@ -136,7 +137,9 @@ def prepare(
     """
     if name == "cosine":
         features = features.then(unit_rows)
-    return prepare_with(features, moments(features, workers), features.shape[0], name, gamma, degree, rng)
+    found = moments(features, workers, by_row=name in ("linear", "cosine"))
+    prepared = prepare_with(features, found, features.shape[0], name, gamma, degree, rng)
+    return prepared if found.squares is None else replace(prepared, moments=found)
 
 
 def prepare_with(

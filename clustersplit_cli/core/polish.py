@@ -92,7 +92,12 @@ class Polished:
 
 
 def polish(
-    problem: Problem, members: Members, witness: NDArray[np.floating], *, nonnegative: bool
+    problem: Problem,
+    members: Members,
+    witness: NDArray[np.floating],
+    *,
+    nonnegative: bool,
+    among: NDArray[np.int64] | None = None,
 ) -> Polished:
     """Exchange rows until no exchange among the candidates lowers Psi.
 
@@ -101,69 +106,91 @@ def polish(
     members : (n,)
     witness : (n,), K z of that split; in float32 it is good enough to find exchanges, not to rule them out.
     nonnegative : whether kernel values are not, or hardly, negative, which leaves fewer candidates.
+    among : rows, ascending, among which all are that can take part in a gain, if that is known; then the
+        witness need be right at these alone.
     """
     least = RELATIVE_GAIN * problem.ssq_total
-    sides = _look(problem, members, witness)
-    rows = _candidates(problem, sides, nonnegative, least)
+    rows = _candidates(problem, members, witness, nonnegative, least, among)
     if len(rows) == 0:
         return Polished(members, 0)
     kernel = problem.geometry.block(rows, rows)
-    near = _Sides(
-        sides.codes[rows],
-        sides.in_val[rows],
-        sides.to_val[rows],
-        sides.to_train[rows],
-        kernel.diagonal().copy(),  # to the last bit that of the block, which a geometry's own need not be
-        sides.n_val,
-        sides.n_train,
-        sides.inside_val,
-        sides.inside_train,
-        sides.counts,
-    )
+    # The diagonal to the last bit that of the block, which a geometry's own need not be.
+    near = _look(problem, members, witness, rows, kernel.diagonal().copy())
     changes = _exchange(near, kernel, problem.constraints, least)
     polished = members.copy()
     polished[rows] = near.in_val
     return Polished(polished, changes)
 
 
-def _look(problem: Problem, members: Members, witness: NDArray[np.floating]) -> _Sides:
-    """Describe the split from all rows: K 1_V follows from K z and K 1."""
+def _look(
+    problem: Problem,
+    members: Members,
+    witness: NDArray[np.floating],
+    rows: NDArray[np.int64],
+    diagonal: NDArray[np.float64],
+) -> _Sides:
+    """Describe the split from some rows: K 1_V follows from K z and K 1."""
+    limits = problem.constraints
     n_val = int(problem.count(members[:, None])[0])
     n_train = problem.n_rows - n_val
-    total = problem.row_sums
-    to_val = (witness.astype(np.float64) + total / n_train) / (1.0 / n_val + 1.0 / n_train)
-    to_train = total - to_val
+    near, total = witness[rows].astype(np.float64), problem.row_sums_at(rows)
+    to_val = (near + total / n_train) / (1.0 / n_val + 1.0 / n_train)
+    inside_val, inside_train = (0.0, 0.0) if limits.is_exact else _inside(problem, members, witness)
     return _Sides(
-        problem.constraints.cells.codes,
-        members,
+        limits.cells.codes[rows],
+        members[rows],
         to_val,
-        to_train,
-        problem.geometry.diagonal,
+        total - to_val,
+        diagonal,
         n_val,
         n_train,
-        float(to_val[members].sum()),
-        float(to_train[~members].sum()),
-        problem.constraints.counts(members),
+        inside_val,
+        inside_train,
+        limits.counts(members),
     )
 
 
-def _candidates(problem: Problem, sides: _Sides, nonnegative: bool, least: float) -> NDArray[np.int64]:
+def _inside(problem: Problem, members: Members, witness: NDArray[np.floating]) -> tuple[float, float]:
+    """1_V'K1_V and 1_T'K1_T, which only moves of single rows ask for."""
+    n_val = int(problem.count(members[:, None])[0])
+    n_train = problem.n_rows - n_val
+    to_val = (witness.astype(np.float64) + problem.row_sums / n_train) / (1.0 / n_val + 1.0 / n_train)
+    return float(to_val[members].sum()), float((problem.row_sums - to_val)[~members].sum())
+
+
+def _candidates(
+    problem: Problem,
+    members: Members,
+    witness: NDArray[np.floating],
+    nonnegative: bool,
+    least: float,
+    among: NDArray[np.int64] | None,
+) -> NDArray[np.int64]:
     """List the rows that can take part in a gain, the most promising ones if they are too many."""
-    limits, codes, in_val = problem.constraints, sides.codes, sides.in_val
-    part, c = sides.swap_parts()
+    limits = problem.constraints
+    narrowed = among if limits.is_exact else None  # a single row may move from anywhere
+    place = slice(None) if narrowed is None else narrowed
+    codes, diagonal = limits.cells.codes[place], problem.geometry.diagonal[place]
+    n_val = int(problem.count(members[:, None])[0])
+    c = 1.0 / n_val + 1.0 / (problem.n_rows - n_val)
+    in_val = members[place]
+    part = np.where(in_val, -witness[place], witness[place]) + 0.5 * c * diagonal
     # A row can hope for the other side's largest part in its cell, and for the smallest K_ij possible.
     best_val, best_train = np.full(len(limits.target), -np.inf), np.full(len(limits.target), -np.inf)
     np.maximum.at(best_val, codes[in_val], part[in_val])
     np.maximum.at(best_train, codes[~in_val], part[~in_val])
-    norms = np.sqrt(np.maximum(sides.diagonal, 0.0))
-    slack = 0.0 if nonnegative else c * norms * float(norms.max())
-    hope = 2.0 * (part + np.where(in_val, best_train[codes], best_val[codes]) + slack)
+    hope = part + np.where(in_val, best_train[codes], best_val[codes])
+    if not nonnegative:
+        farthest = np.sqrt(max(float(problem.geometry.diagonal.max()), 0.0))
+        hope += c * farthest * np.sqrt(np.maximum(diagonal, 0.0))
+    hope *= 2.0
     if not limits.is_exact:
-        hope = np.maximum(hope, sides.move_gains(limits))
-    rows = np.flatnonzero(hope > least)
-    if len(rows) > MAX_CANDIDATES:
-        rows = np.sort(rows[np.argsort(-hope[rows], kind="stable")[:MAX_CANDIDATES]])
-    return rows
+        everyone = _look(problem, members, witness, np.arange(problem.n), diagonal)
+        hope = np.maximum(hope, everyone.move_gains(limits))
+    found = np.flatnonzero(hope > least)
+    if len(found) > MAX_CANDIDATES:
+        found = np.sort(found[np.argsort(-hope[found], kind="stable")[:MAX_CANDIDATES]])
+    return found if narrowed is None else narrowed[found]
 
 
 def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
 
@@ -44,7 +45,16 @@ class Problem:
     @cached_property
     def row_sums(self) -> NDArray[np.float64]:
         """K 1, shape (n,)."""
+        if isinstance(self.geometry, FactorGeometry):
+            summed = self.geometry.total[:, None]
+            return np.asarray(self.geometry.spread(summed, np.float64)[:, 0])
         return np.asarray(self.geometry.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
+
+    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K 1 at some rows."""
+        if isinstance(self.geometry, FactorGeometry) and "row_sums" not in vars(self):
+            return self.geometry.at(rows, self.geometry.total)
+        return self.row_sums[rows]
 
     @cached_property
     def trace(self) -> float:
@@ -54,6 +64,8 @@ class Problem:
     @cached_property
     def ssq_total(self) -> float:
         """Total scatter SSq(S) = tr K - 1'K1/n."""
+        if isinstance(self.geometry, FactorGeometry):
+            return self.trace - self.geometry.grand_total / self.n_rows
         return self.trace - float(self.row_sums.sum()) / self.n_rows
 
 
@@ -102,6 +114,17 @@ def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrep
     n_val = problem.count(members)
     weights = split_weights(members, dtype, (n_val, problem.n_rows - n_val))
     return _from_witness(problem, n_val, weights, *problem.geometry.measure(weights))
+
+
+def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
+    """MMD² of a batch of splits (n, r), in the search's precision summed up in float64."""
+    geometry, n_val = problem.geometry, problem.count(members)
+    n_train = problem.n_rows - n_val
+    if isinstance(geometry, FactorGeometry):
+        # z = (1/|V| + 1/|T|) 1_V - 1/|T|
+        summed = geometry.sums_over(members, geometry.search_dtype)
+        return geometry.square(summed * (1.0 / n_val + 1.0 / n_train) - geometry.total[:, None] / n_train)
+    return geometry.energy(split_weights(members, geometry.search_dtype, (n_val, n_train)))
 
 
 def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:

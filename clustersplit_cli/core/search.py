@@ -7,21 +7,25 @@ the kernel itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersplit_cli.core.alternatives import different, different_optima
-from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, count_splits
+from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, has_at_most
 from clustersplit_cli.core.explore import agree, explore, perturb
+from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.field import SMALL, make_field
+from clustersplit_cli.core.finish import Finished, finish
 from clustersplit_cli.core.image import Image
-from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Members, Problem, objectives
+from clustersplit_cli.core.lloyd import Descent, descend
+from clustersplit_cli.core.problem import Evaluation, Members, Problem, objectives
 from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.starts import (
     kick_directions,
@@ -109,7 +113,8 @@ class Solution:
     """The best split found, the steps of its run, where all starts ended, and which of them won.
 
     `optima` are several different splits, best first, if more than one was asked for; else none.
-    `account` is that of the programs, where assignment steps took programs.
+    `account` is that of the programs, where assignment steps took programs. `measured` is what the split
+    measures, where the search has found that out.
     """
 
     members: Members
@@ -119,6 +124,7 @@ class Solution:
     converged: bool
     optima: tuple[Members, ...] = ()
     account: Account | None = None
+    measured: Evaluation | None = None
 
 
 def search(
@@ -132,8 +138,8 @@ def search(
     effort: Effort,
     nonnegative: bool,
     rng: np.random.Generator,
-    canonical: Callable[[Members], Members] = lambda members: members,
-    announce: Callable[[Members], None] = lambda members: None,
+    canonical: Callable[[Members, NDArray[np.float64] | None], Members] = lambda members, costs: members,
+    announce: Callable[[Members, Evaluation | None], None] = lambda members, measured: None,
     count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
@@ -145,12 +151,14 @@ def search(
     assigner : makes the assignment step for given constraints.
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
-    canonical : chooses among splits that differ only by identical rows.
-    announce : hears of the split once it is found, before the account of the search is drawn up.
+    canonical : chooses among splits that differ only by identical rows; is told the rows' costs if known.
+    announce : hears of the split once it is found, before the account of the search is drawn up, and what
+        it measures if that is known.
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
-    is_small = problem.n <= SMALL
+    is_small, decide = problem.n <= SMALL, assigner(problem.constraints)
+    is_followed = _is_followed(problem, decide)
     field = make_field(problem, image, workers, sample_rng)
     names, starts = _starts(field.problem, field.factors, restarts, start_rng)
     roam = assigner(field.problem.constraints)
@@ -170,12 +178,11 @@ def search(
     )
     # On small problems every start gets polished: that costs little and finds most global optima.
     wanted = len(found) if is_small else effort.candidates
-    if is_easy or problem.n > LARGE:
+    if is_easy or (problem.n > LARGE and not is_followed):
         wanted = min(wanted, POLISHED)
     chosen = best_distinct(found if is_small else _promising(field.problem, found), wanted)
     lifted = field.to_all_rows([*ends, *chosen])
     ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
-    decide = assigner(problem.constraints)
 
     def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
         return settle(
@@ -191,35 +198,36 @@ def search(
         )
 
     progress("polish", 0, 2)
-    settled = bring_to_rest(chosen, exactly=False)
-    progress("polish", 1, 2)
-    best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
+    finished = None
+    if is_followed:
+        finished = finish(problem, ends, chosen, most=POLISHED, max_iter=max_iter, nonnegative=nonnegative)
+    if finished is None:
+        settled = bring_to_rest(chosen, exactly=False)
+        progress("polish", 1, 2)
+        finished = Finished(bring_to_rest(best_distinct(settled, 1), exactly=True)[0], tuple(settled))
+    best = finished.best
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
         tilts = field.image.spread(kick_directions(field.factors, (3 * effort.batch) // 4, exact_rng))
         noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
-        rivals = [
-            replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
-            for run in range(effort.batch)
-        ]
-        rivals = bring_to_rest(best_distinct(rivals, effort.candidates), exactly=False)
-        rival = bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
-        if rival.psi < best.psi:
-            rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
-            best = rested.through("perturb", [np.packbits(rival.members)])
-    if count_splits(problem.constraints) <= MOST_SPLITS:
+        best = _better(best, end, bring_to_rest, effort.candidates)
+    if has_at_most(problem.constraints, MOST_SPLITS):
         members, psi = best_of_all(problem)
         if psi < best.psi - 1e-12 * problem.ssq_total:
             best = replace(best, members=members, psi=psi, trace=(*best.trace, psi))
             best = best.through("enumerate", [np.packbits(members)])
     last = {trail.start: trail for trail in ends} | {
-        trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
+        trail.start: trail for trail in sorted(finished.others, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
-    chosen_members = canonical(best.members)
-    announce(chosen_members)
-    runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
+    measured = finished.measured if best is finished.best else None
+    chosen_members = canonical(best.members, None if measured is None else measured.difference)
+    if not np.array_equal(chosen_members, best.members):
+        measured = None
+    announce(chosen_members, measured)
+    in_turn = [last[start] for start in range(len(names))]
+    runs, steps = measure_runs(problem, names, in_turn, best, finished.known)
     optima: list[Trail] = []
     if count > 1:
         progress("others", 0, 0)
@@ -227,7 +235,7 @@ def search(
         optima = different_optima(
             problem,
             [best],
-            [settled, field.to_all_rows(others)],
+            [list(finished.others), field.to_all_rows(others)],
             decide,
             lambda trails: bring_to_rest(trails, exactly=True),
             count=count,
@@ -241,8 +249,34 @@ def search(
         runs,
         best.start,
         best.converged,
-        tuple(canonical(trail.members) for trail in optima),
+        tuple(canonical(trail.members, None) for trail in optima),
+        measured=measured,
     )
+
+
+def _is_followed(problem: Problem, assigner: Assigner) -> bool:
+    """Whether splits are followed by few of their rows rather than measured anew at every step."""
+    return (
+        problem.n > SMALL
+        and isinstance(problem.geometry, FactorGeometry)
+        and isinstance(assigner, Selection)
+        and problem.constraints.is_exact
+        and problem.sizes is None
+    )
+
+
+def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:
+    """The best split, or one that a batch of descents found and that is better once it is settled."""
+    rivals = [
+        replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
+        for run in range(len(end.psi))
+    ]
+    rivals = bring_to_rest(best_distinct(rivals, candidates), exactly=False)
+    rival = bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
+    if rival.psi >= best.psi:
+        return best
+    rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
+    return rested.through("perturb", [np.packbits(rival.members)])
 
 
 def _promising(explored: Problem, trails: list[Trail]) -> list[Trail]:
@@ -267,20 +301,30 @@ def _starts(
 
 
 def measure_runs(
-    problem: Problem, names: list[str], ends: list[Trail], best: Trail
+    problem: Problem,
+    names: list[str],
+    ends: list[Trail],
+    best: Trail,
+    known: Mapping[bytes, float] = MappingProxyType({}),
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
-    """Measure where all starts ended and what the winner passed, on the kernel itself."""
-    splits = [trail.members for trail in ends]
-    splits += [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in best.passed]
+    """Measure where all starts ended and what the winner passed, on the kernel itself.
+
+    Parameters
+    ----------
+    known : Psi of splits that were measured before, packed.
+    """
+    packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
+    values = [known.get(split.tobytes()) for split in packed]
     # Sums of a dense kernel's values over short tiles lose next to nothing in its own precision.
     is_coarse = problem.n > SMALL and problem.geometry.name == "dense"
     dtype = problem.geometry.search_dtype if is_coarse else np.float64
-    psi = np.concatenate(
-        [
-            objectives(problem, np.stack(splits[first : first + EVALUATION_COLUMNS], axis=1), dtype)
-            for first in range(0, len(splits), EVALUATION_COLUMNS)
-        ]
-    )
+    unknown = [place for place, value in enumerate(values) if value is None]
+    for first in range(0, len(unknown), EVALUATION_COLUMNS):
+        places = unknown[first : first + EVALUATION_COLUMNS]
+        splits = [np.unpackbits(packed[place], count=problem.n).astype(bool) for place in places]
+        for place, value in zip(places, objectives(problem, np.stack(splits, axis=1), dtype), strict=True):
+            values[place] = float(value)
+    psi = np.array(values, dtype=np.float64)
     if is_coarse:
         psi[[best.start, -1]] = best.psi  # which came to rest in float64
     runs = tuple(

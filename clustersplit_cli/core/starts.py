@@ -15,6 +15,8 @@ from clustersplit_cli.core.problem import Members
 from clustersplit_cli.core.workers import Workers, tiles
 
 GRAM_ROWS = 2048
+KEYS = 1 << 19
+"""Random numbers that are drawn at a time: few enough to stay in cache."""
 WEAKEST, STRONGEST = 0.1, 2.0
 """Range of the noise in a perturbed split, in standard deviations of the witness."""
 
@@ -26,8 +28,12 @@ def random_splits(constraints: Constraints, streams: Sequence[np.random.Generato
     -------
     (n, r)
     """
-    keys = np.stack([stream.random(constraints.n) for stream in streams], axis=1)
-    return at_targets(constraints).choose(keys)
+    selection, n = at_targets(constraints), constraints.n
+    splits = np.empty((len(streams), n), dtype=bool)
+    for start, stop in tiles(len(streams), max(1, KEYS // n)):
+        keys = np.stack([stream.random(n) for stream in streams[start:stop]])
+        splits[start:stop] = selection.choose(keys.T).T
+    return np.transpose(splits)
 
 
 def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Members:

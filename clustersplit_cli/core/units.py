@@ -104,6 +104,8 @@ def _factored(geometry: FactorGeometry, units: NDArray[np.int64]) -> Geometry:
         take=lambda rows, dtype: factors[rows].astype(dtype, copy=False),
         diagonal=diagonal,
         landmarks=None,
+        is_converted=False,
+        uncentred=None,
     )
 
 

@@ -14,11 +14,11 @@ from clustersplit_cli.core.certificate import certify_program
 from clustersplit_cli.core.constraints import Cells, joint_cells
 from clustersplit_cli.core.coupled import Coupling, coupled_search
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import nystrom_geometry
+from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import Geometry, choose_landmarks
 from clustersplit_cli.core.image import make_image
-from clustersplit_cli.core.kernels import Kernel
+from clustersplit_cli.core.kernels import Kernel, prepare
 from clustersplit_cli.core.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.requirements import Requirements, make_requirements
 from clustersplit_cli.core.search import EFFORTS, Solution
@@ -175,3 +175,17 @@ def test_random_splits_keep_units_whole(workers: Workers) -> None:
     drawn = coupling.random_splits(rng.spawn(5))
     assert all(asked.is_met_by(drawn[:, run]) for run in range(5))
     assert len({drawn[:, run].tobytes() for run in range(5)}) > 1
+
+
+def test_a_linear_kernel_is_summed_over_units_whether_its_rows_are_centred_or_not(workers: Workers) -> None:
+    rng = np.random.default_rng(4)
+    x = (rng.normal(size=(40, 3)) + 1.0).astype(np.float32)
+    units = np.unique(rng.integers(0, 15, 40), return_inverse=True)[1].reshape(-1)
+    prepared = prepare(Features(x), "linear", "scale", 3, workers, rng)
+    geometry = linear_geometry(prepared.features, prepared.kernel, workers, prepared.moments)
+    assert geometry.uncentred is not None
+    centred = x - x.mean(axis=0, dtype=np.float64)
+    which = np.equal.outer(np.arange(units.max() + 1), units).astype(np.float64)
+    expected = which @ centred @ centred.T @ which.T
+    summed = unit_geometry(geometry, units)
+    assert np.abs(summed.apply(np.eye(summed.n)) - expected).max() <= 1e-5 * np.abs(expected).max()

@@ -53,3 +53,33 @@ def test_counts_of_every_kind_of_row_stay_as_they_were(seed: int, n: int, kinds:
             rows = np.flatnonzero((which == kind) & (codes == cell))
             assert result[rows].sum() == members[rows].sum()
             assert (np.diff(result[rows].astype(int)) <= 0).all()  # validation first, then training
+
+
+@given(st.integers(0, 10**6), st.integers(2, 80), st.integers(1, 6), st.integers(1, 3), st.booleans())
+def test_costs_narrow_the_rows_down_and_change_nothing(
+    seed: int, n: int, kinds: int, cells: int, at_rest: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    which, codes = rng.integers(0, kinds, n), rng.integers(0, cells, n)
+    raw, cost_of = rng.normal(size=(kinds, 2))[which], rng.normal(size=kinds)
+    costs = cost_of[which] + 1e-9 * rng.normal(size=n)  # equal rows cost the same but for rounding
+    members = costs < rng.normal() if at_rest else rng.random(n) < 0.4
+    with pool(1) as workers:
+        plain = lowest_rows_first(members, raw, codes, workers)
+        assert np.array_equal(lowest_rows_first(members, raw, codes, workers, costs), plain)
+
+
+def test_rows_away_from_the_other_side_are_not_looked_at(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def counted(raw: np.ndarray, workers: Workers) -> np.ndarray:
+        looked.append(len(raw))
+        return row_identities(raw, workers)
+
+    monkeypatch.setattr("clustersplit_cli.core.duplicates.row_identities", counted)
+    costs = np.linspace(-1.0, 1.0, 4000)
+    raw = costs[:, None].round(4)
+    lowest_rows_first(costs < 0, raw, np.zeros(4000, dtype=np.int64), workers, costs)
+    assert looked and looked[0] < 40

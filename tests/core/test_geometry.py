@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core import dense, factored
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.factored import FactorGeometry, linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import Geometry, choose_landmarks, inverse_root
+from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import Prepared, prepare
 from clustersplit_cli.core.workers import Workers, pool
 
@@ -73,6 +74,77 @@ def test_a_geometry_is_one_matrix_however_it_is_asked(
     assert coarse.dtype == np.float32
     assert np.abs(coarse - matrix @ Z).max() <= 2e-4 * size
     assert np.linalg.eigvalsh(matrix).min() >= -10 * close * size
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("holding", ["linear", "cosine", "nystrom", "nystrom-polynomial"])
+def test_factors_are_summed_and_spread_in_parts_as_in_one(
+    holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("KERNEL_TILE", "FACTOR_ROWS", "BLOCK_ROWS", "SPAN_ROWS")
+    for name, size in zip(names, (17, 7, 5, 19), strict=True):
+        monkeypatch.setattr(factored, name, size)
+    rng = np.random.default_rng(3)
+    held, prepared = build(holding, rng.normal(size=(60, 5)).astype(dtype), workers)
+    assert isinstance(held, FactorGeometry)
+    F = held.rows(0, 60, np.float64)
+    K = held.apply(np.eye(60))
+    close = {"rtol": 0, "atol": 1e-11 * np.abs(K).max()}
+    np.testing.assert_allclose(held.total, F.sum(axis=0), rtol=0, atol=1e-11 * np.abs(F).max())
+    assert held.grand_total == pytest.approx(K.sum(), abs=1e-9 * np.abs(K).max())
+    np.testing.assert_allclose(held.spread(held.total[:, None], np.float64)[:, 0], K.sum(axis=1), **close)
+    rows, weights = rng.permutation(60)[:23], rng.normal(size=23)
+    summed = held.sum_of(rows, weights)
+    np.testing.assert_allclose(summed, F[rows].T @ weights, rtol=0, atol=1e-11 * np.abs(F).max())
+    np.testing.assert_allclose(held.at(rows, summed), K[np.ix_(rows, rows)] @ weights, **close)
+    assert held.square(summed[:, None])[0] == pytest.approx(
+        weights @ K[np.ix_(rows, rows)] @ weights, rel=1e-8
+    )
+    members = rng.random((60, 4)) < 0.4
+    np.testing.assert_allclose(
+        held.sums_over(members, np.float64), F.T @ members, rtol=0, atol=1e-11 * np.abs(F).max()
+    )
+    if prepared.moments is not None:
+        again = linear_geometry(prepared.features, prepared.kernel, workers, prepared.moments)
+        assert again.diagonal == pytest.approx(held.diagonal, rel=1e-13)
+        np.testing.assert_allclose(again.total, held.total, rtol=0, atol=1e-11 * np.abs(F).max())
+        np.testing.assert_allclose(again.apply(np.eye(60)), K, **close)
+        np.testing.assert_allclose(
+            again.sums_over(members, np.float64), F.T @ members, rtol=0, atol=1e-11 * np.abs(F).max()
+        )
+    assert (prepared.moments is not None) == (held.name == "linear")
+
+
+@pytest.mark.parametrize(("offset", "is_near"), [(0.0, True), (1.0, True), (50.0, False)])
+@pytest.mark.parametrize("kernel", ["linear", "cosine"])
+def test_rows_near_their_mean_need_no_centring(
+    kernel: str, offset: float, is_near: bool, workers: Workers
+) -> None:
+    rng = np.random.default_rng(8)
+    X = (rng.normal(size=(300, 6)) + offset).astype(np.float32)
+    prepared = prepare(Features(X), kernel, "scale", 2, workers, rng)
+    held = linear_geometry(prepared.features, prepared.kernel, workers, prepared.moments)
+    # Unit rows are made block by block, so that nothing would be saved.
+    assert (held.uncentred is not None) == (is_near and kernel == "linear")
+    plain = linear_geometry(prepared.features, prepared.kernel, workers)
+    vectors = rng.normal(size=(300, 3))
+    for dtype, close in ((np.float64, 1e-12), (np.float32, 2e-6)):
+        there, energy = held.measure(vectors.astype(dtype))
+        here, expected = plain.measure(vectors.astype(dtype))
+        assert there.dtype == dtype
+        assert np.abs(there - here).max() <= close * np.abs(here).max()
+        assert energy == pytest.approx(expected, rel=close)
+
+
+@pytest.mark.parametrize("rank", [3, 5, 40])
+def test_an_image_of_few_factors_is_the_kernel_itself(rank: int, workers: Workers) -> None:
+    held, _ = build("linear", np.random.default_rng(6).normal(size=(80, 5)), workers)
+    image = make_image(held, np.random.default_rng(0), rank)
+    assert (image.landmarks is None) == (rank >= 5)
+    if image.landmarks is None:
+        factors, K = image.factors(np.arange(80), workers), held.apply(np.eye(80))
+        assert np.abs(factors @ factors.T - K).max() <= 1e-12 * np.abs(K).max()
+        assert np.abs(image.spread(factors[:7].T) - K[:, :7]).max() <= 1e-12 * np.abs(K).max()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -104,8 +104,7 @@ def test_predicted_gains_are_the_differences_of_recomputed_objectives(
     exact = 1e-12 if dtype is np.float64 else 2e-6
     for _ in range(3):
         members = at_target(limits, rng)
-        sides = _look(problem, members, witness_of(problem, members))
-        sides.diagonal = kernel.diagonal()
+        sides = _look(problem, members, witness_of(problem, members), everything, kernel.diagonal())
         before = objectives(problem, members[:, None])[0]
         pairs = swaps(problem, members)
         predicted = np.array([sides.swap_gain(i, j, float(kernel[i, j])) for i, j in pairs])
@@ -125,12 +124,13 @@ def test_gains_stay_exact_over_a_chain_of_flips(workers: Workers) -> None:
     rng = np.random.default_rng(2)
     problem, _ = problem_of(rng.normal(size=(30, 3)), "rbf", workers, tolerance="0.8")
     members = at_target(problem.constraints, rng)
-    sides = _look(problem, members.copy(), witness_of(problem, members))
-    kernel = problem.geometry.block(np.arange(30), np.arange(30))
+    everything = np.arange(30)
+    kernel = problem.geometry.block(everything, everything)
+    sides = _look(problem, members, witness_of(problem, members), everything, kernel.diagonal())
     for row in rng.integers(0, 30, 40):
         if 1 < sides.in_val.sum() < 29:
             sides.flip(int(row), kernel[:, row])
-    fresh = _look(problem, sides.in_val, witness_of(problem, sides.in_val))
+    fresh = _look(problem, sides.in_val, witness_of(problem, sides.in_val), everything, kernel.diagonal())
     assert (sides.n_val, sides.n_train) == (fresh.n_val, fresh.n_train)
     assert sides.counts.tolist() == fresh.counts.tolist()
     assert sides.to_val == pytest.approx(fresh.to_val, rel=1e-12)

@@ -13,7 +13,7 @@ from clustersplit_cli.core import field as module
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.enumeration import best_of_all, count_splits
+from clustersplit_cli.core.enumeration import best_of_all, count_splits, has_at_most
 from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.image import make_image
@@ -223,3 +223,11 @@ def test_restarts_counts_the_starts(restarts: int, workers: Workers) -> None:
     X, labels = clusters(300, 4, 13)
     problem = problem_of(X, limits_of(labels), workers)
     assert len(solve(problem, workers, restarts=restarts, effort="fast").runs) == restarts
+
+
+def test_splits_of_large_cells_are_not_counted_out() -> None:
+    labels = np.repeat([0, 1], [4, 3])
+    limits = limits_of(labels, "0.5")
+    exactly = count_splits(limits)
+    assert has_at_most(limits, exactly) and not has_at_most(limits, exactly - 1)
+    assert not has_at_most(limits_of(np.zeros(3_000_000, dtype=np.int64), "0.2"), 20_000)
