@@ -34,8 +34,9 @@ from clustersplit_cli.blockwise_search import random_baseline, subsample, take_s
 from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_groups import open_layout
+from clustersplit_cli.data.row_labels import LabelsInMemory
 from clustersplit_cli.engines.descent import choose, measure
-from clustersplit_cli.engines.rules import Differences, Listed
+from clustersplit_cli.engines.rules import Differences, Labelled
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.tasks import Score
@@ -186,7 +187,8 @@ def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterat
         with timed("survey"):
             surveyed = look(layout, engine, options, Stopwatch())
         ahead = prospect(layout, engine, options, surveyed, landmarks, 0, workers, Stopwatch())
-        rule = Listed(np.arange(0, rows, 5))
+        engine.give(LabelsInMemory((np.arange(rows) % 5 == 0).astype(np.int8)))
+        rule = Labelled()
         with timed("factors"):
             ground, held = take_stock(engine, ahead, rule)
         with timed("sum"):

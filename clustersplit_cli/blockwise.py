@@ -71,6 +71,34 @@ class Prospect:
     streams: Streams
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What a pass over the rows found, their cells without codes, and how both are numbered."""
+
+    found: Found
+    cells: Cells
+    numbering: Numbering
+
+
+def count_cells(layout: Layout, engine: Engine, task: Survey, watch: Stopwatch) -> Counted:
+    """Make a first pass over all rows, and tell the engine how they and their cells are numbered.
+
+    Raises
+    ------
+    InputError : values that cannot be used.
+    """
+    with watch.step("read"):
+        parts = engine.run(task)
+        offsets = np.cumsum([0, *(part.n_kept for part in parts)])[:-1].tolist()
+        found: Found = reduce(_merged, parts)
+        _refuse(layout, found)
+    cells = _cells(layout, found)
+    order = {tuple(name.values()): number for number, name in enumerate(cells.names)}
+    numbering = Numbering(order, tuple(offsets))
+    engine.tell(numbering)
+    return Counted(found, cells, numbering)
+
+
 def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
     """Make the first pass, and give every cell its share.
 
@@ -79,24 +107,17 @@ def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwat
     InputError : values that cannot be used.
     InfeasibleError : the quotas cannot be met.
     """
-    with watch.step("read"):
-        steps = _stateless_steps(options)
-        parts = engine.run(Survey(_typical_row(layout, steps), steps))
-        offsets = np.cumsum([0, *(part.n_kept for part in parts)])[:-1].tolist()
-        found: Found = reduce(_merged, parts)
-        _refuse(layout, found)
+    steps = _stateless_steps(options)
+    counted = count_cells(layout, engine, Survey(_typical_row(layout, steps), steps), watch)
+    found, cells = counted.found, counted.cells
     with watch.step("constraints"):
-        cells = _cells(layout, found)
         rounding = options.rounding or "nearest"
         # The smallest tolerance that one family of cells can be met with is none.
         allowed = [value or Fraction(0) for value in options.tolerance.of_cells([cells])[0]]
         limits = make_constraints(cells, options.holdout, allowed, rounding)
-        order = {tuple(name.values()): number for number, name in enumerate(cells.names)}
-        numbering = Numbering(order, tuple(offsets))
         assert found.columns is not None
         moments = found.columns.moments(found.n_kept)
-    engine.tell(numbering)
-    return Surveyed(found, found.n_kept, limits, rounding, numbering, moments)
+    return Surveyed(found, found.n_kept, limits, rounding, counted.numbering, moments)
 
 
 def prospect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,16 @@ def upper_bound(ground: Ground, ahead: Prospect, how: str) -> float | None:
     return factored_bound(ground.limits, gram, sums, precision)
 
 
-def subsample(layout: Layout, ground: Ground, ahead: Prospect, rule: Rule) -> SubsampleEstimate | None:
+@dataclass(frozen=True)
+class Subsampled:
+    """An estimate, and the rows it rests on: their numbers among all that take part."""
+
+    estimate: SubsampleEstimate | None
+    val: NDArray[np.int64]
+    train: NDArray[np.int64]
+
+
+def subsample(layout: Layout, ground: Ground, ahead: Prospect, rule: Rule) -> Subsampled | None:
     """Estimate MMD² under the exact kernel on the very subsample that the local engine draws."""
     if ahead.mixing is None:
         return None
@@ -169,7 +179,8 @@ def subsample(layout: Layout, ground: Ground, ahead: Prospect, rule: Rule) -> Su
     members[at_hand.places(val)] = True
     features = Features(at_hand.raw, ahead.plan.steps, ahead.prepared.features.dtype)
     # All of the rows are drawn again, in order: the estimate is of these rows and no others.
-    return subsample_mmd(features, ahead.prepared.kernel, members, SUBSAMPLE_ROWS, np.random.default_rng(0))
+    kernel, again = ahead.prepared.kernel, np.random.default_rng(0)
+    return Subsampled(subsample_mmd(features, kernel, members, SUBSAMPLE_ROWS, again), val, train)
 
 
 def _draw(total: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.side_files import TRAIN, VAL
-from clustersplit_cli.engines.finishing import Sides
-from clustersplit_cli.engines.rules import Listed
+from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, LabelsInMemory, labels_of
+from clustersplit_cli.engines.claimed import count_labels, give_labels
+from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports import mmd_summary as summary
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
@@ -21,8 +22,32 @@ from clustersplit_cli.summarize import tool_versions
 Rows = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class GivenSides:
+    """The side of every row, from lists of rows.
+
+    Attributes
+    ----------
+    files : that hold the same, where parts of them can be read.
+    n_wrong : rows that do not exist, and rows on both sides.
+    """
+
+    labels: LabelsInMemory
+    files: LabelFiles | None
+    n_wrong: int
+
+
+def given_sides(train: Rows, val: Rows, n_rows: int, files: LabelFiles | None) -> GivenSides:
+    """Label every row; files are of use only if their rows ascend."""
+    labels = labels_of({"train": train, "val": val}, n_rows)
+    n_labelled = int((labels.labels != NOBODY).sum())
+    in_order = all((rows[1:] > rows[:-1]).all() for rows in (train, val))
+    n_distinct = len(train) + len(val) if in_order else len(np.unique(train)) + len(np.unique(val))
+    return GivenSides(labels, files if in_order else None, n_distinct - n_labelled)
+
+
 def mmd_in_pieces(
-    job: Job, train: Rows, val: Rows, config: Mapping[str, Any], earlier: summary.EarlierReport | None
+    job: Job, sides: GivenSides, config: Mapping[str, Any], earlier: summary.EarlierReport | None
 ) -> summary.MMDReport:
     """Measure the MMD between two sides that together are all rows.
 
@@ -31,12 +56,10 @@ def mmd_in_pieces(
     InputError
         If they are not.
     """
-    rule = Listed(np.unique(val))
-    found = measure_sides(job, rule)
-    sides = np.concatenate(job.engine.run(Sides(rule)))
-    listed = np.zeros(len(sides), dtype=bool)
-    listed[train[(train >= 0) & (train < len(sides))]] = True
-    n_wrong = int((listed != (sides == TRAIN)).sum()) + int((sides == VAL).sum() != len(rule.positions))
+    give_labels(job.engine, sides.files, sides.labels)
+    found = measure_sides(job, Labelled())
+    claims = count_labels(job.engine, len(found.ahead.surveyed.limits.target), 2)
+    n_wrong = sides.n_wrong + claims.n_missing + claims.n_extra
     if n_wrong:
         raise InputError(
             f"train and val are not a split of all rows: {n_wrong} rows are on another side, or on none",

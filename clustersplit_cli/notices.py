@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.kernels import KernelSpread, Prepared
+from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.outcome import Outcome
 from clustersplit_cli.reports.summary import Notice
@@ -103,6 +104,18 @@ def about_cells(
             "too_many_cells",
             f"{small} of {len(sizes)} cells have fewer than {SMALL_CELL} rows, which leaves the split little "
             "freedom to differ; try fewer columns in --stratify",
+        )
+
+
+def about_parts(quotas: PartQuotas) -> Iterator[tuple[str, str]]:
+    """Warn of cells of which some part gets no row."""
+    empty = np.flatnonzero((quotas.upper == 0).any(axis=1))
+    if len(empty):
+        yield (
+            "cells_missing_in_parts",
+            f"{len(empty)} of {len(quotas.cells.sizes)} cells are too small for all parts "
+            f"({quotas.cells.describe(int(empty[0]))}: {quotas.cells.sizes[empty[0]]} rows); "
+            "try fewer columns in --stratify",
         )
 
 

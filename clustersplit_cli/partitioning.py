@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.constraints import Cells
 from clustersplit_cli.core.dealing import deal_out
 from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import (
@@ -57,19 +58,27 @@ class Parting:
                 f"{len(families)} families of cells cannot be kept by {self.what}",
                 hint="join their columns with commas in one --stratify",
             )
+        if dataset.together is None:
+            return self.of_cells(families[0], options, self._pins(dataset))
         if self.folds is not None:
-            if dataset.together is None and (options.tolerance.is_auto or options.tolerance.general):
+            return fold_quotas(families[0], self.folds)
+        return part_quotas(families[0], self.parts, [Fraction(0)] * len(families[0].sizes), pinned=None)
+
+    def of_cells(
+        self, cells: Cells, options: CheckedOptions, pins: NDArray[np.int64] | None = None
+    ) -> PartQuotas:
+        """The shares where rows are on their own; without pins, the sizes of the cells are enough."""
+        if self.folds is not None:
+            if options.tolerance.is_auto or options.tolerance.general:
                 raise UsageError(
                     "--tolerance has no effect on folds of single rows, which always have equal shares",
                     hint="drop --tolerance",
                 )
-            return fold_quotas(families[0], self.folds)
-        if dataset.together is not None:
-            return part_quotas(families[0], self.parts, [Fraction(0)] * len(families[0].sizes), pinned=None)
+            return fold_quotas(cells, self.folds)
         if options.tolerance.is_auto:
             raise UsageError("--tolerance auto cannot be combined with --parts", hint="give a number")
-        (each,) = options.tolerance.of_cells(families)
-        return part_quotas(families[0], self.parts, [t or Fraction(0) for t in each], self._pins(dataset))
+        (each,) = options.tolerance.of_cells([cells])
+        return part_quotas(cells, self.parts, [t or Fraction(0) for t in each], pins)
 
     def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, UnitParts | None]:
         """The same, and where rows stay together, units that meet them within a tolerance."""

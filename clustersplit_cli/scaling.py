@@ -27,6 +27,7 @@ from clustersplit_cli.engines.rules import ByThreshold, Rule, Uniform
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.stream_plan import StreamPlan
+from clustersplit_cli.engines.survey import Found
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.summary import Report
@@ -49,11 +50,12 @@ class Job:
 
 @dataclass(frozen=True)
 class BlockwiseSplit:
-    """A split as a rule, its report, and the dataset without its rows."""
+    """A split as a rule, its report, what was known before it, and the rows of the estimate, if any."""
 
     rule: Rule
     report: Report
-    dataset: Dataset
+    ahead: Prospect
+    subsampled: stages.Subsampled | None
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def opened_job(
             with closing(StreamEngine(layout, room, workers, progress)) as engine:
                 yield Job(layout, options, engine_options, plan, engine, workers, watch, progress)
             return
-        from clustersplit_cli.engines.cluster import opened_cluster
+        from clustersplit_cli.engines.connection import opened_cluster
 
         with opened_cluster(layout, engine_options, options.threads, options.budget, progress) as cluster:
             yield Job(layout, options, engine_options, plan, cluster, workers, watch, progress)
@@ -81,7 +83,7 @@ def opened_job(
 
 def split_blockwise(job: Job, config: Mapping[str, Any]) -> BlockwiseSplit:
     """Search on a sample, refine on all rows, and report on it."""
-    with _fingerprints(job.layout) as prints:
+    with fingerprints(job.layout) as prints:
         surveyed = look(job.layout, job.engine, job.options, job.watch)
         job = _with_known_size(job, surveyed.n)
         ahead = prospect(
@@ -111,7 +113,7 @@ def measure_blockwise(
     job: Job, rule: Rule | None, config: Mapping[str, Any], *, certified: bool, converged: bool = True
 ) -> BlockwiseSplit:
     """Report on a split that is given as a rule; None draws a random one, as `baseline random` does."""
-    with _fingerprints(job.layout) as prints:
+    with fingerprints(job.layout) as prints:
         surveyed = look(job.layout, job.engine, job.options, job.watch)
         job = _with_known_size(job, surveyed.n)
         landmarks = job.plan.memory.landmarks
@@ -139,14 +141,14 @@ class Sides:
 
 def measure_sides(job: Job, rule: Rule) -> Sides:
     """Measure a split that is given as a rule, and nothing else."""
-    with _fingerprints(job.layout) as prints:
+    with fingerprints(job.layout) as prints:
         surveyed = look(job.layout, job.engine, job.options, job.watch)
         job = _with_known_size(job, surveyed.n)
         landmarks = job.plan.memory.landmarks
         ahead = prospect(job.layout, job.engine, job.options, surveyed, landmarks, 0, job.workers, job.watch)
         with job.watch.step("kernel"):
             _, held = stages.take_stock(job.engine, ahead, rule)
-        return Sides(held.state, ahead, _surveyed(job.layout, ahead, _files(job.layout, prints)))
+        return Sides(held.state, ahead, _surveyed(job, ahead, prints))
 
 
 def _reported(
@@ -165,8 +167,8 @@ def _reported(
     with job.watch.step("baseline"):
         random = stages.random_baseline(ground, ahead.streams.baseline)
     with job.watch.step("subsample"):
-        estimate = stages.subsample(job.layout, ground, ahead, rule)
-    dataset = _surveyed(job.layout, ahead, _files(job.layout, prints))
+        subsampled = stages.subsample(job.layout, ground, ahead, rule)
+    dataset = _surveyed(job, ahead, prints)
     outcome = BlockwiseOutcome(
         dataset,
         job.options,
@@ -179,13 +181,13 @@ def _reported(
         certificate,
         bound,
         random,
-        estimate,
+        None if subsampled is None else subsampled.estimate,
         len(ahead.sample.numbers),
         job.engine_options.max_passes,
         job.watch.steps.get("refine", 0.0),
         job.engine.notes,
     )
-    return BlockwiseSplit(rule, summarize_blockwise(outcome, job.engine, job.watch), dataset)
+    return BlockwiseSplit(rule, summarize_blockwise(outcome, job.engine, job.watch), ahead, subsampled)
 
 
 def nameless(layout: Layout) -> Dataset:
@@ -202,26 +204,26 @@ def nameless(layout: Layout) -> Dataset:
     )
 
 
-def _surveyed(layout: Layout, ahead: Prospect, files: tuple[InputFile, ...]) -> Dataset:
-    """The dataset without its rows: what was found out about it."""
-    found = ahead.surveyed.found
+def surveyed_dataset(layout: Layout, found: Found, files: tuple[InputFile, ...] | None) -> Dataset:
+    """The dataset without its rows: what was found out about it; files behind a URL have no hashes."""
+    if files is None:
+        files = tuple(InputFile(report_path(s.path), "features", s.bytes, None) for s in layout.stamps)
     return replace(nameless(layout), n_excluded=found.n_excluded, n_dropped=found.n_invalid, files=files)
 
 
+def _surveyed(job: Job, ahead: Prospect, prints: Fingerprints | None) -> Dataset:
+    files = None if prints is None else prints.files()
+    return surveyed_dataset(job.layout, ahead.surveyed.found, files)
+
+
 @contextmanager
-def _fingerprints(layout: Layout) -> Iterator[Fingerprints | None]:
+def fingerprints(layout: Layout) -> Iterator[Fingerprints | None]:
     """Hash the files while they are read; those behind a URL are not read once more for that."""
     if as_url(layout.path) is not None:
         yield None
         return
     with Fingerprints([(stamp, "features") for stamp in layout.stamps]) as prints:
         yield prints
-
-
-def _files(layout: Layout, prints: Fingerprints | None) -> tuple[InputFile, ...]:
-    if prints is not None:
-        return prints.files()
-    return tuple(InputFile(report_path(s.path), "features", s.bytes, None) for s in layout.stamps)
 
 
 def _with_known_size(job: Job, n: int) -> Job:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersplit_cli.core.partition import Labels
-from clustersplit_cli.notices import ROUNDING, about_kernel
+from clustersplit_cli.core.parts import PartQuotas
+from clustersplit_cli.notices import ROUNDING, about_kernel, about_parts
 from clustersplit_cli.parted import PartedOutcome, PartedSetting
 from clustersplit_cli.reports import summary
 from clustersplit_cli.stopwatch import Stopwatch, peak_memory
@@ -121,7 +124,28 @@ def _solver(asked: str) -> str:
 def _constraints(setting: PartedSetting, labels: Labels) -> summary.ConstraintsSummary:
     """Compare every cell's count in every part with its bounds."""
     quotas = setting.quotas
-    counts = quotas.counts(labels)
+    found = summarize_counts(quotas, quotas.counts(labels))
+    forced = quotas.pinned >= 0
+    pinned = None
+    if forced.any():
+        kept = bool((labels[forced] == quotas.pinned[forced]).all())
+        to = [quotas.names[part] for part in quotas.pinned[forced].tolist()]
+        pinned = summary.PinnedSummary(to.count("train"), to.count("val"), kept)
+    units, tolerance = _units(setting, labels)
+    return replace(
+        found,
+        all_satisfied=found.all_satisfied
+        and (pinned is None or pinned.satisfied)
+        and (units is None or not units.divided),
+        integral_by=found.integral_by if units is None else None,
+        tolerance=tolerance,
+        units=units,
+        pinned=pinned,
+    )
+
+
+def summarize_counts(quotas: PartQuotas, counts: NDArray[np.int64]) -> summary.ConstraintsSummary:
+    """The constraints of parts of single rows, none of them forced, from counts: (cells, parts)."""
     family = ",".join(quotas.cells.names[0]) or "none"
     cells = tuple(
         summary.CellSummary(
@@ -138,23 +162,14 @@ def _constraints(setting: PartedSetting, labels: Labels) -> summary.ConstraintsS
         for cell in range(len(quotas.cells.names))
         for part, name in enumerate(quotas.names)
     )
-    forced = quotas.pinned >= 0
-    pinned = None
-    if forced.any():
-        kept = bool((labels[forced] == quotas.pinned[forced]).all())
-        to = [quotas.names[part] for part in quotas.pinned[forced].tolist()]
-        pinned = summary.PinnedSummary(to.count("train"), to.count("val"), kept)
-    units, tolerance = _units(setting, labels)
     return summary.ConstraintsSummary(
-        all_satisfied=all(cell.satisfied for cell in cells)
-        and (pinned is None or pinned.satisfied)
-        and (units is None or not units.divided),
+        all_satisfied=all(cell.satisfied for cell in cells),
         cells=cells,
         families=(family,),
-        integral_by="total_unimodularity" if units is None else None,
-        tolerance=tolerance,
-        units=units,
-        pinned=pinned,
+        integral_by="total_unimodularity",
+        tolerance=None,
+        units=None,
+        pinned=None,
     )
 
 
@@ -180,14 +195,7 @@ def _notices(outcome: PartedOutcome) -> Iterator[tuple[str, str]]:
     setting, random, measured = outcome.setting, outcome.random, outcome.measured
     held = setting.held
     yield from about_kernel(held.prepared, held.spread, setting.options.standardize)
-    empty = np.flatnonzero((setting.quotas.upper == 0).any(axis=1))
-    if len(empty):
-        example = setting.quotas.cells.describe(int(empty[0]))
-        yield (
-            "cells_missing_in_parts",
-            f"{len(empty)} of {len(setting.quotas.cells.sizes)} cells are too small for all parts "
-            f"({example}: {setting.quotas.cells.sizes[empty[0]]} rows); try fewer columns in --stratify",
-        )
+    yield from about_parts(setting.quotas)
     if not outcome.solution.converged:
         yield (
             "not_converged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,12 +77,22 @@ def engine_options(given: Mapping[str, Any]) -> EngineOptions:
     return found
 
 
-def refuse_engine(options: EngineOptions, command: str) -> None:
-    """Say that a command has all its rows in memory."""
+def refuse_engine(options: EngineOptions, command: str, *, unless: str | None = None) -> None:
+    """Say that a command has all its rows in memory, unless it is asked for less."""
     if options.engine not in (AUTO, LOCAL):
+        but = "" if unless is None else f" without {unless}"
+        cure = "" if unless is None else f", add {unless}"
         raise UsageError(
-            f"{command} keeps all rows in memory and has no --engine {options.engine}",
-            hint="leave --engine out, or take a sample of the rows",
+            f"{command} keeps all rows in memory and has no --engine {options.engine}{but}",
+            hint=f"leave --engine out{cure}, or take a sample of the rows",
+        )
+
+
+def refuse_local_urls(options: EngineOptions, *, is_remote: bool) -> None:
+    """Say that the local engine cannot read what is behind a URL."""
+    if options.engine == LOCAL and is_remote:
+        raise UsageError(
+            "the local engine reads files, not URLs", hint="use --engine stream, or copy the files first"
         )
 
 
@@ -97,30 +107,56 @@ def settle_engine(
         If the rows do not fit memory and cannot be read in pieces either.
     """
     from clustersplit_cli.data.readers import peek
-    from clustersplit_cli.data.readers.naming import as_url
-    from clustersplit_cli.data.row_groups import open_layout
     from clustersplit_cli.holding import plan
 
-    is_remote = as_url(request.path) is not None
-    if options.engine == LOCAL and is_remote:
-        raise UsageError(
-            "the local engine reads files, not URLs", hint="use --engine stream, or copy the files first"
-        )
-    if options.engine != AUTO:
-        return options, f"--engine {options.engine} was asked for"
-    if is_remote:
-        return replace(options, engine=STREAM), "a URL is read in pieces"
-    try:
+    def fits() -> None:
         plan(peek(request), checked)
+
+    settled, reason, error = _settled(options, request, fits)
+    if error is not None and (
+        checked.nystrom == "off" or checked.solver == "cbc" or checked.certify == "always"
+    ):
+        raise error
+    return settled, reason
+
+
+def settle_for_reading(
+    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
+) -> tuple[EngineOptions, str]:
+    """Do the same for work that reads all rows and needs no kernel."""
+    from clustersplit_cli.data.readers import peek
+    from clustersplit_cli.engines.memory import check_reading
+
+    def fits() -> None:
+        extent = peek(request)
+        if extent.n_rows is not None and extent.n_features is not None and extent.itemsize is not None:
+            check_reading(extent.n_rows, extent.n_features, extent.itemsize, checked.budget)
+
+    return _settled(options, request, fits)[:2]
+
+
+def _settled(
+    options: EngineOptions, request: ReadRequest, fits: Callable[[], object]
+) -> tuple[EngineOptions, str, MemoryPlanError | None]:
+    """Decide what `auto` is; `fits` raises what is returned if not all rows fit memory."""
+    from clustersplit_cli.data.readers.naming import as_url
+    from clustersplit_cli.data.row_groups import open_layout
+
+    is_remote = as_url(request.path) is not None
+    refuse_local_urls(options, is_remote=is_remote)
+    if options.engine != AUTO:
+        return options, f"--engine {options.engine} was asked for", None
+    if is_remote:
+        return replace(options, engine=STREAM), "a URL is read in pieces", None
+    try:
+        fits()
     except MemoryPlanError as error:
         try:
             open_layout(request)
         except ClusterSplitError:
             raise error from None
-        if checked.nystrom == "off" or checked.solver == "cbc" or checked.certify == "always":
-            raise
-        return replace(options, engine=STREAM), "read in pieces: all rows do not fit memory"
-    return replace(options, engine=LOCAL), ""
+        return replace(options, engine=STREAM), "read in pieces: all rows do not fit memory", error
+    return replace(options, engine=LOCAL), "", None
 
 
 def settled_if_readable(

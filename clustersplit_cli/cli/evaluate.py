@@ -103,7 +103,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     if is_vacant(resolve(directory)):
         check_destination(directory, force=False, inputs=inputs_of(request))
     if given["html"]:
-        from clustersplit_cli.reports.html import check_available
+        from clustersplit_cli.reports.html_page import check_available
 
         check_available()
     console = stderr_console()

@@ -6,6 +6,7 @@ import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli.fold_sizes import SizesOnly, run_fold_sizes
 from clustersplit_cli.cli.parting import run_folds
 from clustersplit_cli.cli.replay import OF_FOLDS, with_earlier_options
 
@@ -40,7 +41,9 @@ def kfold(
     certify: opt.Certify = "auto",
     memory: opt.Memory = None,
     threads: opt.Threads = None,
+    sizes_only: SizesOnly = False,
     engine: scale.Engine = "auto",
+    scheduler: scale.Scheduler = None,
     out: opt.Out = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
@@ -55,7 +58,10 @@ def kfold(
 
     The folds differ from each other as much as possible, so that each of them in turn is a validation set
     unlike what was trained on. Writes the fold of every row, fold_0/train and fold_0/val and so on, and
-    report.json.
+    report.json. With --sizes-only it only counts, and then takes every --engine.
     """
-    scale.refuse_engine(scale.engine_options({"engine": engine}), "kfold")
-    run_folds(features, with_earlier_options(context, config, OF_FOLDS))
+    given = with_earlier_options(context, config, OF_FOLDS)
+    if sizes_only:
+        return run_fold_sizes(context, features, given)
+    scale.refuse_engine(scale.engine_options(given), "kfold", unless="--sizes-only")
+    run_folds(features, given)

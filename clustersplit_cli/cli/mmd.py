@@ -11,7 +11,7 @@ import typer
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import mmd_options as own
 from clustersplit_cli.cli import options as opt
-from clustersplit_cli.engine_options import AUTO, LOCAL
+from clustersplit_cli.engine_options import LOCAL
 from clustersplit_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _run(context: typer.Context) -> None:
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.mmd_checks import check_gates, read_limits
     from clustersplit_cli.cli.mmd_input import MMDInput
-    from clustersplit_cli.cli.mmd_pieces import measure_in_pieces
+    from clustersplit_cli.cli.mmd_pieces import measure_in_pieces, settled_for_mmd
     from clustersplit_cli.cli.output import print_to_stdout
     from clustersplit_cli.discrepancies import compare
     from clustersplit_cli.reports.json_report import render_json
@@ -87,8 +87,8 @@ def _run(context: typer.Context) -> None:
     task = MMDInput.from_options(context)
     given = task.given
     console = stderr_console()
-    engine = scale.engine_options(given)
-    if engine.engine not in (AUTO, LOCAL) or task.is_remote:
+    engine = settled_for_mmd(task, scale.engine_options(given))
+    if engine.engine != LOCAL:
         report = measure_in_pieces(task, engine, console)
         if given["json"]:
             print_to_stdout(render_json(report))

@@ -109,7 +109,8 @@ class MMDInput:
             sides = self.run.train, self.run.val
         elif self.given["train"] is not None:
             sides = read_indices(self.given["train"]), read_indices(self.given["val"])
-        self._check_memory(requests)
+        if not any(request.exclude for request in requests):  # only reading tells how many rows are left
+            self.check_memory()
         datasets = [load(request, progress) for request in requests]
         if sides is not None:
             return compare_sides(
@@ -184,18 +185,22 @@ class MMDInput:
         taken = {f"{word}={name}" for word in ("domain", self.given["domain"])}
         return [text for text in exclude if text not in taken]
 
-    def _check_memory(self, requests: list[ReadRequest]) -> None:
-        """A comparison that cannot fit should cost no time."""
+    def check_memory(self) -> None:
+        """Refuse a comparison of all rows that cannot fit, before any are read.
+
+        Raises
+        ------
+        MemoryPlanError
+        """
         from clustersplit_cli.data.readers import peek
         from clustersplit_cli.engines.measuring import Task, plan_measuring
 
-        extents = [peek(request) for request in requests]
+        extents = [peek(request) for request in self._requests()]
         n = sum(extent.n_rows or 0 for extent in extents)
         d = max(extent.n_features or 0 for extent in extents)
         itemsize = max(extent.itemsize or 0 for extent in extents)
-        if not any(request.exclude for request in requests):  # only reading tells how many rows are left
-            task = Task(n, d, itemsize, 1, (), (), 0, self.checked.threads)
-            plan_measuring(task, is_linear=True, nystrom="auto", budget=self.checked.budget)
+        task = Task(n, d, itemsize, 1, (), (), 0, self.checked.threads)
+        plan_measuring(task, is_linear=True, nystrom="auto", budget=self.checked.budget)
 
     def _earlier(self, run: Run, comparison: Comparison) -> Any:
         """What the split's report says of the same rows."""

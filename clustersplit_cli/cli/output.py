@@ -64,7 +64,7 @@ class Output:
         if to_stdout and html:
             raise UsageError("--out - writes no report.html", hint="name a directory with --out")
         if html:
-            from clustersplit_cli.reports.html import check_available
+            from clustersplit_cli.reports.html_page import check_available
 
             check_available()
         directory = Path(given["out"] or f"{stem(source)}{suffix}")

@@ -37,9 +37,14 @@ def run_folds(features: Path, given: Mapping[str, Any]) -> None:
     """Make the folds of `kfold`."""
     from clustersplit_cli.partitioning import Parting
 
-    if given["k"] < 2:
-        raise UsageError(f"--k must be at least 2, got {given['k']}", hint="for example --k 5")
+    check_folds(given["k"])
     _run(features, given, Parting(folds=given["k"]), "_folds", {"k": given["k"]})
+
+
+def check_folds(k: int) -> None:
+    """Refuse a number of folds that makes no sense."""
+    if k < 2:
+        raise UsageError(f"--k must be at least 2, got {k}", hint="for example --k 5")
 
 
 def _run(

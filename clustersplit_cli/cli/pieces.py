@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.progress import Progress
     from clustersplit_cli.scaling import BlockwiseSplit, Job
 
 
@@ -32,8 +33,9 @@ def running_job(
     options: EngineOptions,
     reason: str,
     console: Console,
+    progress: Progress | None = None,
 ) -> Iterator[Job]:
-    """Open the engine, show the plan, and show how far every pass is."""
+    """Open the engine, show the plan, and show how far every pass is, unless somebody else does."""
     from clustersplit_cli.cli.console import progress_bar
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
@@ -42,12 +44,36 @@ def running_job(
 
     watch = Stopwatch()
     layout, plan = layout_and_plan(request, checked, options, reason)
-    with progress_bar(console, quiet=given["quiet"], time_left=True, rows=layout.n_rows) as progress:
+    if progress is not None:
+        with opened_job(layout, checked, options, plan, watch, progress) as job:
+            yield job
+        return
+    with progress_bar(console, quiet=given["quiet"], time_left=True, rows=layout.n_rows) as shown:
         if not given["quiet"]:
             line = render_plan(Plan(**vars(plan.memory)), kernel=checked.kernel)
             console.print(f"{options.engine}: {line}", soft_wrap=True)
-        with opened_job(layout, checked, options, plan, watch, progress) as job:
+        with opened_job(layout, checked, options, plan, watch, shown) as job:
             yield job
+
+
+@contextmanager
+def counting_job(
+    request: ReadRequest,
+    checked: CheckedOptions,
+    options: EngineOptions,
+    reason: str,
+    progress: Progress,
+) -> Iterator[Job]:
+    """Open the engine for passes that count and need no kernel."""
+    from clustersplit_cli.data.row_groups import open_layout
+    from clustersplit_cli.engines.stream_plan import plan_survey
+    from clustersplit_cli.scaling import opened_job
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    layout = open_layout(request)
+    plan = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=reason)
+    with opened_job(layout, checked, options, plan, Stopwatch(), progress) as job:
+        yield job
 
 
 def run_split_in_pieces(

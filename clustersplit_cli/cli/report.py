@@ -80,7 +80,7 @@ def report(
     from clustersplit_cli.data.part_runs import load_parts
     from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
     from clustersplit_cli.data.runs import is_parted, load_run, read_report
-    from clustersplit_cli.reports.html import check_available
+    from clustersplit_cli.reports.html_page import check_available
 
     check_available()
     run = load_parts(directory) if is_parted(read_report(directory)[0]["config"]) else load_run(directory)

@@ -12,7 +12,7 @@ import typer
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli import pieces
-from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.engine_options import AUTO, LOCAL
 from clustersplit_cli.errors import (
     CheckFailedError,
     ClusterSplitError,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.verification import Check
-    from clustersplit_cli.verification.files import IndexFiles
 
 OTHERS = "Splits by other tools"
 Subject = Annotated[
@@ -218,13 +217,19 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         directory, report, stated, {name: given[name] for name in ("features", *_MOVABLE)}
     )
     parted_run = is_parted(report["config"])
-    indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
+    engine = scale.engine_options(given)
+    if parted_run and engine.engine not in (AUTO, LOCAL):
+        yield from _parts_in_pieces(directory, report, located, options, engine, given, progress)
+        return
     if not parted_run:
         # Input that cannot be read is found, and told, by what follows.
-        engine, reason = scale.settled_if_readable(scale.engine_options(given), located, options)
+        engine, reason = scale.settled_if_readable(engine, located, options)
         if engine.engine != LOCAL:
-            yield from _in_pieces(directory, report, indices, located, stated, options, engine, reason, given)
+            yield from _in_pieces(
+                directory, report, located, stated, options, engine, reason, given, progress
+            )
             return
+    indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
     try:
         dataset = load(located, progress)
     except InputError as error:
@@ -237,8 +242,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     how = {"rerun": given["rerun"], "progress": progress}
     try:
         if parted_run:
-            made = {name: report["config"][name] for name in ("k", "parts") if name in report["config"]}
-            parted = PartedClaim(directory, report, {**config, **made}, formats)
+            parted = PartedClaim(directory, report, {**config, **_made(report)}, formats)
             yield from verify_parts(parted, dataset, options, **how)
         else:
             claim = Claim(directory, report, config, indices)
@@ -254,27 +258,58 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
 def _in_pieces(
     directory: Path,
     report: Mapping[str, Any],
-    indices: IndexFiles,
     located: ReadRequest,
     stated: ReadRequest,
     options: CheckedOptions,
     engine: EngineOptions,
     reason: str,
     given: Mapping[str, Any],
+    progress: Progress,
 ) -> Iterator[Check]:
     """Check a run directory whose rows are read in pieces."""
     from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.cli.output import Output
     from clustersplit_cli.verification import Claim
-    from clustersplit_cli.verification.files import stated_formats
+    from clustersplit_cli.verification.files import IndexFiles, stated_formats
     from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
 
     output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
     passes = report["config"].get("passes")
     engine = replace(engine, passes=passes if isinstance(passes, int) else None)
-    with pieces.running_job(located, {"quiet": True}, options, engine, reason, stderr_console()) as job:
-        claim = Claim(directory, report, pieces.reading_config_of(stated, job, output), indices)
+    with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as job:
+        config = pieces.reading_config_of(stated, job, output)
+        claim = Claim(directory, report, config, IndexFiles({}, ()))
         yield from verify_run_in_pieces(claim, job, rerun=given["rerun"])
+
+
+def _parts_in_pieces(
+    directory: Path,
+    report: Mapping[str, Any],
+    located: ReadRequest,
+    options: CheckedOptions,
+    engine: EngineOptions,
+    given: Mapping[str, Any],
+    progress: Progress,
+) -> Iterator[Check]:
+    """Check what sizes tell of folds or parts whose rows are read in pieces."""
+    from clustersplit_cli.verification.files import stated_formats
+    from clustersplit_cli.verification.parts import PartedClaim
+    from clustersplit_cli.verification.parts_in_pieces import verify_parts_in_pieces
+
+    idle = [f"--{name}" for name in ("rerun", "spill") if given[name]]
+    if idle:
+        raise UsageError(
+            f"{idle[0]} has no effect on folds and parts with --engine {engine.engine}, which only counts",
+            hint="leave it out, or use --engine local",
+        )
+    claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]))
+    with pieces.counting_job(located, options, engine, "", progress) as job:
+        yield from verify_parts_in_pieces(claim, job)
+
+
+def _made(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say into what rows were parted."""
+    return {name: report["config"][name] for name in ("k", "parts") if name in report["config"]}
 
 
 _SPLIT_OPTIONS = tuple(field.name for field in fields(SplitOptions))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,29 +49,92 @@ def by_definition(
     raw : (n, d)
     landmarks : rows of a Nyström approximation; None for the exact kernel.
     """
-    rows = _standardized(raw.astype(np.float64), standardize)
-    if kernel == "cosine":
-        rows = _unit(rows)
-    if kernel != "polynomial":
+    whole = raw.astype(np.float64)
+    spelled = SpelledKernel(kernel, gamma, degree, standardize, *_column_statistics(whole, standardize))
+    rows = spelled.rows(whole)
+    if spelled.is_translatable:
         rows -= rows.mean(axis=0)  # no distance and no MMD changes; less is lost to rounding
+    if landmarks is not None:
+        mixing = spelled.mixing(rows[landmarks], raw.dtype)
+        rows = np.concatenate(
+            [spelled.values(rows[slice(*tile)], rows[landmarks]) @ mixing for tile in tiles(len(rows), ROWS)]
+        )
+    if landmarks is not None or spelled.is_linear:
+        return _from_rows(rows, members)
+    return _from_values(rows, members, spelled.values, workers, on_done)
 
-    def values(left: Matrix, right: Matrix) -> Matrix:
+
+@dataclass(frozen=True)
+class SpelledKernel:
+    """A kernel and the maps before it, spelled out in float64.
+
+    Attributes
+    ----------
+    mean, deviation : of the columns, for `zscore`; None otherwise.
+    """
+
+    kernel: str
+    gamma: float | None
+    degree: int | None
+    standardize: str
+    mean: Matrix | None = None
+    deviation: Matrix | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the kernel is an inner product of the rows."""
+        return self.kernel in ("linear", "cosine")
+
+    @property
+    def is_translatable(self) -> bool:
+        """Whether moving all rows by as much changes neither distances nor MMD."""
+        return self.kernel != "polynomial"
+
+    def rows(self, raw: Floats) -> Matrix:
+        """Rows as the kernel takes them."""
+        rows = raw.astype(np.float64)
+        if self.standardize == "zscore":
+            assert self.mean is not None and self.deviation is not None
+            rows = (rows - self.mean) / self.deviation
+        elif self.standardize == "l2":
+            rows = _unit(rows)
+        return _unit(rows) if self.kernel == "cosine" else rows
+
+    def values(self, left: Matrix, right: Matrix) -> Matrix:
+        """Kernel values of prepared rows."""
         product = left @ right.T
-        if kernel == "rbf":
-            assert gamma is not None
+        if self.kernel == "rbf":
+            assert self.gamma is not None
             squared = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * product
-            return np.asarray(np.exp(-gamma * np.maximum(squared, 0.0)))
-        if kernel == "polynomial":
-            assert gamma is not None and degree is not None
-            return np.asarray((gamma * product + 1.0) ** degree)
+            return np.asarray(np.exp(-self.gamma * np.maximum(squared, 0.0)))
+        if self.kernel == "polynomial":
+            assert self.gamma is not None and self.degree is not None
+            return np.asarray((self.gamma * product + 1.0) ** self.degree)
         return np.asarray(product)
 
-    if landmarks is not None:
-        held_as = np.float32 if raw.dtype.itemsize <= 4 else np.float64
-        rows = _nystrom_rows(rows, rows[landmarks], values, float(np.finfo(held_as).eps))
-    if landmarks is not None or kernel in ("linear", "cosine"):
-        return _from_rows(rows, members)
-    return _from_values(rows, members, values, workers, on_done)
+    def mixing(self, landmarks: Matrix, dtype: np.dtype[Any]) -> Matrix:
+        """V D^(-1/2) of W = V D V': C times it has the approximated kernel as its inner products."""
+        held_as = np.float32 if dtype.itemsize <= 4 else np.float64
+        eigenvalues, vectors = np.linalg.eigh(self.values(landmarks, landmarks))
+        kept = eigenvalues > 10 * float(np.finfo(held_as).eps) * eigenvalues[-1]
+        return np.asarray(vectors[:, kept] / np.sqrt(eigenvalues[kept]))
+
+
+def from_sums(val: Matrix, total: Matrix, trace: float, n_val: int, n: int) -> Definition:
+    """The same from sums of rows whose inner products are the kernel, and from its trace."""
+    train, n_train = total - val, n - n_val
+    between = val / n_val - train / n_train
+    within = float(val @ val) / n_val + float(train @ train) / n_train
+    return Definition(float(between @ between), trace - within, trace - float(total @ total) / n)
+
+
+def unbiased(spelled: SpelledKernel, val: Matrix, train: Matrix) -> float:
+    """MMD² without pairs of a row with itself."""
+    means = []
+    for rows in (val, train):
+        values = spelled.values(rows, rows)
+        means.append((float(values.sum()) - float(np.trace(values))) / (len(rows) * (len(rows) - 1)))
+    return means[0] + means[1] - 2.0 * float(spelled.values(val, train).mean())
 
 
 def _from_rows(rows: Matrix, members: Members) -> Definition:
@@ -118,24 +182,11 @@ def _from_values(
     )
 
 
-def _nystrom_rows(
-    rows: Matrix, landmarks: Matrix, values: Callable[[Matrix, Matrix], Matrix], precision: float
-) -> Matrix:
-    """Rows whose inner products are the approximated kernel: C V D^(-1/2), W = V D V'."""
-    eigenvalues, vectors = np.linalg.eigh(values(landmarks, landmarks))
-    kept = eigenvalues > 10 * precision * eigenvalues[-1]
-    weights = vectors[:, kept] / np.sqrt(eigenvalues[kept])
-    return np.concatenate(
-        [values(rows[slice(*tile)], landmarks) @ weights for tile in tiles(len(rows), ROWS)]
-    )
-
-
-def _standardized(rows: Matrix, how: str) -> Matrix:
-    if how == "zscore":
-        # The computed deviation of a constant column may be a rounding error instead of 0.
-        deviation = np.where(np.ptp(rows, axis=0) > 0, rows.std(axis=0), 1.0)
-        return np.asarray((rows - rows.mean(axis=0)) / deviation)
-    return _unit(rows) if how == "l2" else rows
+def _column_statistics(rows: Matrix, how: str) -> tuple[Matrix | None, Matrix | None]:
+    if how != "zscore":
+        return None, None
+    # The computed deviation of a constant column may be a rounding error instead of 0.
+    return rows.mean(axis=0), np.where(np.ptp(rows, axis=0) > 0, rows.std(axis=0), 1.0)
 
 
 def _unit(rows: Matrix) -> Matrix:

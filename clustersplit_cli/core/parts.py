@@ -23,7 +23,7 @@ class PartQuotas:
     ----------
     names, shares : of the parts.
     target, lower, upper : (cells, parts)
-    pinned : (n,) the part that a row is forced into; -1: none.
+    pinned : (n,) the part that a row is forced into; -1: none. Empty where cells are known by sizes alone.
     """
 
     cells: Cells
@@ -36,8 +36,8 @@ class PartQuotas:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
-        return len(self.cells.codes)
+        """Number of rows; cells may be known by their sizes alone."""
+        return int(self.cells.sizes.sum())
 
     @property
     def k(self) -> int:
@@ -97,7 +97,7 @@ def fold_quotas(cells: Cells, k: int) -> PartQuotas:
     InfeasibleError
         If there are fewer rows than folds.
     """
-    n = len(cells.codes)
+    n = int(cells.sizes.sum())
     if n < k:
         raise InfeasibleError(f"{n} rows cannot make {k} folds", hint=f"use --k {max(n, FEWEST)} or less")
     base, extra = np.divmod(cells.sizes, k)
@@ -105,7 +105,7 @@ def fold_quotas(cells: Cells, k: int) -> PartQuotas:
     turn = (np.arange(k)[None, :] - begins[:, None]) % k
     target = (base[:, None] + (turn < extra[:, None])).astype(np.int64)
     names = tuple(f"fold_{fold}" for fold in range(k))
-    free = np.full(n, -1, dtype=np.int64)
+    free = np.full(len(cells.codes), -1, dtype=np.int64)
     return PartQuotas(cells, names, (Fraction(1, k),) * k, target, target, target, free)
 
 
@@ -125,7 +125,6 @@ def part_quotas(
     tolerance : of every cell.
     pinned : (n,) the part that a row is forced into; -1: none.
     """
-    n = len(cells.codes)
     names, shares = tuple(name for name, _ in parts), tuple(share for _, share in parts)
     target = _rounded(cells, shares)
     lower, upper = target.copy(), target.copy()
@@ -134,7 +133,7 @@ def part_quotas(
             reach = [bounds(int(cells.sizes[cell]), share, allowed) for share in shares]
             lower[cell] = np.minimum(target[cell], [low for low, _ in reach])
             upper[cell] = np.maximum(target[cell], [high for _, high in reach])
-    pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
+    pins = np.full(len(cells.codes), -1, dtype=np.int64) if pinned is None else pinned
     quotas = PartQuotas(cells, names, shares, target, lower, upper, pins)
     _refuse_impossible(quotas)
     return quotas
@@ -145,7 +144,7 @@ def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
     from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    n_cells, k, n = len(cells.sizes), len(shares), len(cells.codes)
+    n_cells, k, n = len(cells.sizes), len(shares), int(cells.sizes.sum())
     exact = [[share * int(size) for share in shares] for size in cells.sizes]
     floors = np.array([[int(value) for value in row] for row in exact], dtype=np.int64)
     rest = np.array([[float(value - int(value)) for value in row] for row in exact])

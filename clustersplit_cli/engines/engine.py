@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.tasks import Task
 
@@ -27,6 +28,9 @@ class Engine(Protocol):
 
     def tell(self, numbering: Numbering, plan: FactorPlan | None = None) -> None:
         """Tell every shard how rows are numbered, and how they become factors."""
+
+    def give(self, labels: RowLabels) -> None:
+        """Give every shard the labels of its rows, in place of earlier ones."""
 
     def run(self, task: Task[Result]) -> list[Result]:
         """Have every shard do a task; the results come in the order of the shards."""

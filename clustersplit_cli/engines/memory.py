@@ -71,7 +71,7 @@ def memory_budget(asked: str | None) -> int:
 class MemoryPlan:
     """How the kernel is held, its landmarks if any, the peak bytes expected, the budget, and why."""
 
-    geometry: str  # dense | linear | nystrom
+    geometry: str  # dense | linear | nystrom; none where no kernel is needed
     landmarks: int | None
     bytes: int
     budget: int
@@ -166,6 +166,22 @@ def plan_memory(work: Workload, *, is_linear: bool, nystrom: str | int, budget: 
     q = min(DEFAULT_LANDMARKS, work.n)
     reason = f"the exact kernel matrix would take {_gigabytes(dense)}"
     return _within(work.nystrom(q), budget, "nystrom", q, reason, work)
+
+
+def check_reading(n: int, d: int, itemsize: int, budget: int) -> None:
+    """Refuse to read a feature matrix that does not fit the budget.
+
+    Raises
+    ------
+    MemoryPlanError
+    """
+    needed = int(READING_FACTOR * n * d * itemsize)
+    if needed > budget:
+        raise MemoryPlanError(
+            f"reading {n:,} rows of {d:,} features would take {_gigabytes(needed)}, "
+            f"more than the budget of {_gigabytes(budget)}",
+            hint=f"allow --memory {-(-needed // 10**8) / 10:.1f}GB, or use --engine stream on Parquet",
+        )
 
 
 def _within(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.thresholds import Keys, Thresholds, ordered_keys
+from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engines.shard import Shard
 
 
@@ -126,14 +127,12 @@ class ByThreshold:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Rows given by their positions in the dataset, ascending."""
+class Labelled:
+    """Rows whose labels, which the shards were given, say so."""
 
-    positions: NDArray[np.int64]
+    wanted: int = VAL
     n_columns: int = 1
 
     def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
-        """Look the rows up."""
-        wanted = shard.positions(rows)
-        place = np.minimum(np.searchsorted(self.positions, wanted), len(self.positions) - 1)
-        return np.asarray(self.positions[place] == wanted)[:, None]
+        """Look the labels up."""
+        return np.asarray(shard.labels(rows) == self.wanted)[:, None]

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.core.features import Floats, Step
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
+from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.read_ahead import read_ahead
 from clustersplit_cli.engines.store import SPILL, Room, Store
@@ -63,17 +65,21 @@ class Shard:
     workers: Workers
     numbering: Numbering | None = None
     plan: FactorPlan | None = None
+    row_labels: RowLabels | None = None
+    edition: int = 0
     on_rows: Callable[[int], None] = _unheard
     account: Account = field(default_factory=Account)
     _rows: Rows | None = None
     _store: Store | None = None
     _codes: NDArray[np.integer[Any]] | None = None
     _scored: tuple[bytes, NDArray[np.float64]] | None = None
+    _labels: Labels | None = None
+    _identities: NDArray[np.uint64] | None = None
 
-    def survey(self, shift: NDArray[np.float64], steps: tuple[Step, ...]) -> Found:
-        """Look at all rows for the first time, or anew."""
+    def survey(self, shift: NDArray[np.float64] | None, steps: tuple[Step, ...] = ()) -> Found:
+        """Look at all rows for the first time, or anew; without a shift, not at the columns' statistics."""
         self.close()
-        self._store = self._codes = self._scored = None
+        self._store = self._codes = self._scored = self._labels = self._identities = None
         surveyor = Surveyor(self.portion.layout, shift, steps, self.workers)
         layout = self.portion.layout
         names = [
@@ -92,7 +98,7 @@ class Shard:
     def rows(self) -> Rows:
         """Which rows take part, and their cells."""
         if self._rows is None:  # this shard replaces one that was lost
-            self.survey(np.zeros(self.portion.layout.width), ())
+            self.survey(None)
             assert self._rows is not None
         return self._rows
 
@@ -117,6 +123,22 @@ class Shard:
             self._codes = np.array(numbers, dtype=small)[self.rows.codes]
         return self._codes
 
+    def give(self, labels: RowLabels) -> None:
+        """Take labels of its rows, in place of earlier ones."""
+        self.row_labels, self._labels = labels, None
+
+    def all_labels(self) -> Labels:
+        """The labels it was given, of all its rows, before any are left out."""
+        assert self.row_labels is not None
+        return self.row_labels.of(self.portion.groups[0].first, self.portion.n_rows)
+
+    def labels(self, rows: slice) -> Labels:
+        """The labels of some rows that take part."""
+        if self._labels is None:
+            every, kept = self.all_labels(), self.rows.kept
+            self._labels = every if kept.all() else every[kept]
+        return self._labels[rows]
+
     def slices(self) -> list[slice]:
         """The rows in pieces, for work that needs no factors."""
         return [slice(*piece) for piece in tiles(self.n_kept, SLICE_ROWS)]
@@ -135,6 +157,36 @@ class Shard:
                 found.append(first + kept[max(rows.start - start, 0) : rows.stop - start])
             done += size
         return np.concatenate(found)
+
+    def identities(self) -> NDArray[np.uint64]:
+        """A number for every row that equal rows of a cell share, and others hardly ever do.
+
+        They take the place of the witnesses, so that a shard holds no more than before.
+        """
+        if self._identities is None:
+            self._scored = None
+            found = np.empty(self.n_kept, np.uint64)
+            for rows, raw in self.raw_blocks():
+                of_cells = row_identity_keys(self.codes[rows].astype(np.float64)[:, None])
+
+                def one(tile: tuple[int, int], raw: Floats = raw) -> NDArray[np.uint64]:
+                    return row_identity_keys(raw[slice(*tile)])
+
+                keys = np.concatenate(list(self.workers.map(one, tiles(len(raw), SUM_ROWS))))
+                found[rows] = keys ^ of_cells
+                self.on_rows(len(raw))
+            self._identities = found
+        return self._identities
+
+    def raw_blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """The rows that take part, from the source, in pieces that are the same on every pass."""
+        done = 0
+        reading = self._read(self.portion.layout.features.names, self.portion.groups)
+        for (start, stop), (batch, raw) in zip(self.rows.extents, reading, strict=True):
+            keep = self.rows.kept[done : done + batch.n_rows]
+            done += batch.n_rows
+            if stop > start:
+                yield slice(start, stop), raw if keep.all() else raw[keep]
 
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """What is kept of all rows, in pieces that are the same on every pass."""
@@ -211,16 +263,10 @@ class Shard:
     def _made_blocks(self, store: Store) -> Iterator[tuple[slice, Floats]]:
         """Make the blocks from the source, keeping them if there is room."""
         assert self.plan is not None
-        done = 0
-        reading = self._read(self.portion.layout.features.names, self.portion.groups)
-        for (start, stop), (batch, raw) in zip(self.rows.extents, reading, strict=True):
-            keep = self.rows.kept[done : done + batch.n_rows]
-            done += batch.n_rows
-            if stop == start:
-                continue
-            block = self.plan.to_store(raw if keep.all() else raw[keep], self.workers)
-            store.write(start, block)
-            yield slice(start, stop), block
+        for rows, raw in self.raw_blocks():
+            block = self.plan.to_store(raw, self.workers)
+            store.write(rows.start, block)
+            yield rows, block
         store.is_complete = store.keeps
 
     def _kept_blocks(self, store: Store) -> Iterator[tuple[slice, Floats]]:

@@ -74,7 +74,9 @@ class Store:
         elif self._file is not None:
             try:
                 self._file.seek(start * self.shape[1] * self.dtype.itemsize)
-                self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
+                view = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1).view(np.uint8).data
+                while view:  # a disk that is nearly full takes a part, and only then refuses
+                    view = view[self._file.write(view) :]
             except OSError:
                 # Space was reserved where the file system can do that; elsewhere the disk is full only now.
                 self.close()

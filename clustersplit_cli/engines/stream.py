@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.row_groups import Layout
+from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engine_options import STREAM
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.shard import Portion, Shard
@@ -35,6 +36,10 @@ class StreamEngine:
     def tell(self, numbering: Numbering, plan: FactorPlan | None = None) -> None:
         """Tell the shard."""
         self._shard.numbering, self._shard.plan = numbering, plan
+
+    def give(self, labels: RowLabels) -> None:
+        """Give the shard the labels of all rows."""
+        self._shard.give(labels)
 
     def run(self, task: Task[Result]) -> list[Result]:
         """Do the task here."""

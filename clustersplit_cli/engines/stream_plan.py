@@ -46,6 +46,19 @@ def landmarks_of(nystrom: str | int, *, is_linear: bool, n: int | None = None) -
     return q if n is None else min(q, n)
 
 
+def plan_survey(layout: Layout, *, budget: int, threads: int, reason: str) -> StreamPlan:
+    """Plan for one pass that counts, and makes no factors.
+
+    Raises
+    ------
+    MemoryPlanError
+        If the budget is too small even for that.
+    """
+    needed = _fixed(layout, threads)
+    _refuse_beyond(layout, needed, budget)
+    return StreamPlan(MemoryPlan("none", None, needed, budget, reason), 0, 0)
+
+
 def plan_stream(
     layout: Layout, landmarks: int | None, *, budget: int, threads: int, reason: str
 ) -> StreamPlan:
@@ -58,26 +71,39 @@ def plan_stream(
     """
     n, d, itemsize = layout.n_rows, layout.width, layout.features.dtype.itemsize
     width = landmarks or d
-    batch = min(layout.batch_rows, max(group.n_rows for group in layout.groups)) * layout.row_bytes
-    largest_group = max(group.bytes for group in layout.groups)
     landmark_bytes = 0 if landmarks is None else 5 * landmarks**2 * 8 + 2 * landmarks * d * 8
-    fixed = n * ROW_STATE + PIECES * batch + 2 * largest_group + landmark_bytes + threads * (16 << 20)
+    fixed = _fixed(layout, threads) + landmark_bytes
     sampled = TRACE_ROWS * (2 * d * itemsize + width * 4)
     per_row = 2 * d * itemsize + 3 * width * max(itemsize, 4) + 48 * 32
     sample = int(min(MOST_SAMPLED, SAMPLE_SHARE * budget / per_row))
     needed = fixed + sampled + min(max(sample, LEAST_SAMPLED), n) * per_row
-    if needed > budget:
-        cure = f"allow --memory {-(-needed // 10**8) / 10:.1f}GB"
-        if 2 * largest_group > budget / 2:
-            cure += ", or write the files again with smaller row groups"
-        raise MemoryPlanError(
-            f"{n:,} rows of {d:,} features, read in pieces, would take {needed / 1e9:.3g} GB, "
-            f"more than the budget of {budget / 1e9:.3g} GB",
-            hint=cure,
-        )
+    _refuse_beyond(layout, needed, budget)
     factors = n * width * (itemsize if landmarks is None else max(itemsize, 4))
     free = budget - needed
     held = factors if factors <= free else 0
     geometry = "linear" if landmarks is None else "nystrom"
     memory = MemoryPlan(geometry, landmarks, needed + held, budget, reason)
     return StreamPlan(memory, min(max(sample, LEAST_SAMPLED), n), held)
+
+
+def _fixed(layout: Layout, threads: int) -> int:
+    """Bytes that any pass takes: the state of all rows, batches that are read ahead, and a row group."""
+    batch = min(layout.batch_rows, max(group.n_rows for group in layout.groups)) * layout.row_bytes
+    return layout.n_rows * ROW_STATE + PIECES * batch + 2 * _largest_group(layout) + threads * (16 << 20)
+
+
+def _largest_group(layout: Layout) -> int:
+    return max(group.bytes for group in layout.groups)
+
+
+def _refuse_beyond(layout: Layout, needed: int, budget: int) -> None:
+    if needed <= budget:
+        return
+    cure = f"allow --memory {-(-needed // 10**8) / 10:.1f}GB"
+    if 2 * _largest_group(layout) > budget / 2:
+        cure += ", or write the files again with smaller row groups"
+    raise MemoryPlanError(
+        f"{layout.n_rows:,} rows of {layout.width:,} features, read in pieces, would take "
+        f"{needed / 1e9:.3g} GB, more than the budget of {budget / 1e9:.3g} GB",
+        hint=cure,
+    )

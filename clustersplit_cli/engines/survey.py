@@ -90,6 +90,7 @@ class Found:
     missing : word -> number of rows without a value, and the first of them.
     n_invalid : rows with features that are not finite, and the first of them in words.
     spelled : place in `Layout.exclude` -> the values that occur, until the one asked for is found.
+    columns : what the columns are like; None if nobody asked.
     """
 
     n_kept: int = 0
@@ -142,13 +143,13 @@ class Surveyor:
     """Goes through the batches of some row groups."""
 
     def __init__(
-        self, layout: Layout, shift: NDArray[np.float64], steps: tuple[Step, ...], workers: Workers
+        self, layout: Layout, shift: NDArray[np.float64] | None, steps: tuple[Step, ...], workers: Workers
     ) -> None:
         self._layout, self._steps, self._workers = layout, steps, workers
         self.found = Found(
             excluded=[0] * len(layout.exclude),
             spelled=[set() for _ in layout.exclude],
-            columns=ColumnSums.around(shift),
+            columns=None if shift is None else ColumnSums.around(shift),
         )
         self._cells: dict[tuple[Any, ...], int] = {}
         self._kept: list[NDArray[np.bool_]] = []

@@ -36,10 +36,10 @@ class Task(Protocol[Result_co]):
 
 @dataclass(frozen=True)
 class Survey:
-    """The first pass."""
+    """The first pass; without a shift, the columns' statistics are left out."""
 
-    shift: NDArray[np.float64]
-    steps: tuple[Step, ...]
+    shift: NDArray[np.float64] | None = None
+    steps: tuple[Step, ...] = ()
     label: str = "survey"
 
     def __call__(self, shard: Shard) -> Found:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from clustersplit_cli import __version__
 from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.memory import memory_budget
 from clustersplit_cli.engines.shard import Portion, Shard
@@ -36,11 +36,8 @@ class Opening:
     may_spill: bool
 
 
-def versions() -> dict[str, str]:
-    """Versions of what the results depend on."""
-    from importlib.metadata import version
-
-    return {"clustersplit": __version__, **{name: version(name) for name in ("numpy", "pyarrow")}}
+class ForgottenError(Exception):
+    """A shard was made anew behind the client's back, and knows nothing of what it was told."""
 
 
 def open_shard(opening: Opening) -> Shard:
@@ -57,13 +54,39 @@ def open_shard(opening: Opening) -> Shard:
     return Shard(opening.portion, room, Workers(ThreadPoolExecutor(1), 1))
 
 
-def tell_shard(shard: Shard, numbering: Numbering, plan: FactorPlan | None) -> None:
-    """Tell a shard how rows are numbered, and how they become factors."""
-    shard.numbering, shard.plan = numbering, plan
+@dataclass(frozen=True)
+class Brief:
+    """What a shard must know; the edition tells whether it does.
+
+    Attributes
+    ----------
+    numbering, plan : how rows are numbered, and how they become factors; None as long as nobody knows.
+    labels : of its rows; None if there are none, or it has them.
+    """
+
+    edition: int = 0
+    numbering: Numbering | None = None
+    plan: FactorPlan | None = None
+    labels: RowLabels | None = None
 
 
-def do_task(shard: Shard, task: Task[Result]) -> Result:
-    """Do a task with the shard that is here; BLAS on one thread, so that sums are the same everywhere."""
+def brief_shard(shard: Shard, brief: Brief, editions: tuple[int, ...] = (0,), after: None = None) -> None:
+    """Tell a shard what it must know; it must have been told one of some editions before."""
+    if shard.edition not in editions:
+        raise ForgottenError
+    shard.numbering, shard.plan = brief.numbering, brief.plan
+    if brief.labels is not None:
+        shard.give(brief.labels)
+    shard.edition = brief.edition
+
+
+def do_task(shard: Shard, task: Task[Result], edition: int, after: None = None) -> Result:
+    """Do a task with the shard that is here; BLAS on one thread, so that sums are the same everywhere.
+
+    `after` is what the cluster must do before.
+    """
+    if shard.edition != edition:
+        raise ForgottenError
     with _one_blas_thread():
         return task(shard)
 

@@ -13,8 +13,10 @@ from clustersplit_cli.reports.evaluation_terminal import (
     training_rows,
 )
 from clustersplit_cli.reports.formatting import human_count, human_seconds
-from clustersplit_cli.reports.html import compressed_plotly
-from clustersplit_cli.reports.html_words import Tile
+from clustersplit_cli.reports.html_page import Tile, render_page
+from clustersplit_cli.reports.html_words import options_in_words
+
+LONGEST_OPTION = 300
 
 
 def render_evaluation_page(report: EvaluationReport, *, title: str) -> str:
@@ -24,36 +26,19 @@ def render_evaluation_page(report: EvaluationReport, *, title: str) -> str:
     ----------
     title : what was evaluated.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("clustersplit_cli.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["count"] = human_count
-
-    def own_file(name: str) -> Markup:
-        """The text of a file beside the template, which is ours and therefore trusted."""
-        return Markup(environment.get_template(name).render())
-
-    return environment.get_template("evaluation.html").render(
+    return render_page(
+        "evaluation.html",
         report=report,
         title=title,
         headline=headline(report),
         tiles=tiles(report),
+        chart_data=chart_data(report),
         protocols=[
             (found, _sentence(TITLES[found.name]), protocol_rows(found)) for found in report.protocols
         ],
         training=training_rows(report),
         correlations=correlation_lines(report),
-        options=_options(report),
-        chart_data=chart_data(report),
-        plotly=compressed_plotly(),
-        own_file=own_file,
+        options=[(name, _shortened(text)) for name, text in options_in_words(report.config)],
     )
 
 
@@ -72,7 +57,7 @@ def tiles(report: EvaluationReport) -> tuple[Tile, ...]:
         Tile(
             percent(found.room, signed=True),
             "points between random and oracle",
-            "what choosing another way could gain at most",
+            "the most that choosing can gain with the same training rows",
         ),
         Tile(
             human_count(report.trials.n_trials),
@@ -87,7 +72,7 @@ def tiles(report: EvaluationReport) -> tuple[Tile, ...]:
 
 
 def chart_data(report: EvaluationReport) -> dict[str, Any]:
-    """What the page's script draws; the template escapes it."""
+    """What the page's script draws."""
     return {
         "protocols": [
             {
@@ -126,12 +111,5 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _options(report: EvaluationReport) -> list[tuple[str, str]]:
-    """Options that say something."""
-    shown = []
-    for name, value in report.config.items():
-        if value in (None, [], False):
-            continue
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        shown.append((name.replace("_", " "), text if len(text) < 300 else f"{text[:300]} …"))
-    return shown
+def _shortened(text: str) -> str:
+    return text if len(text) < LONGEST_OPTION else f"{text[:LONGEST_OPTION]} …"

@@ -1,42 +1,15 @@
-"""The report as one HTML page that works offline: everything it needs is inside the file."""
+"""The report of a split, of folds or of named parts as one HTML page."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
-from clustersplit_cli.errors import UsageError
 from clustersplit_cli.reports import html_constraints as constraint_words
 from clustersplit_cli.reports import html_parts as part_words
 from clustersplit_cli.reports import html_words as words
-from clustersplit_cli.reports.formatting import (
-    human_bytes,
-    human_count,
-    human_number,
-    human_percent,
-    human_seconds,
-)
+from clustersplit_cli.reports.html_page import render_page
 from clustersplit_cli.reports.portrait import PartsPortrait, Portrait, RowMap
-
-_LIBRARIES = ("jinja2", "plotly")
-
-
-def check_available() -> None:
-    """Refuse to start work that would end in an HTML report if the libraries it takes are missing.
-
-    Raises
-    ------
-    UsageError
-        With the command that installs them.
-    """
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"an HTML report needs {' and '.join(missing)}", hint="pip install 'clustersplit[report]'"
-        )
 
 
 def render_html(
@@ -51,46 +24,19 @@ def render_html(
     title : what was split.
     command : the command that does the same again.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("clustersplit_cli.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":")
-    }  # and the order of the columns kept
-    environment.filters |= {
-        "count": human_count,
-        "number": human_number,
-        "percent": human_percent,
-        "bytes": human_bytes,
-        "seconds": human_seconds,
-    }
-
-    def own_file(name: str) -> Markup:
-        """The text of a file beside the template, which is ours and therefore trusted."""
-        source = environment.get_template(name)
-        return Markup(source.render())
-
-    content = (
-        _of_parts(report, portrait) if isinstance(portrait, PartsPortrait) else _of_split(report, portrait)
-    )
-    name = "parts.html" if isinstance(portrait, PartsPortrait) else "report.html"
-    return environment.get_template(name).render(
+    if isinstance(portrait, PartsPortrait):
+        template, content = "parts.html", _of_parts(report, portrait)
+    else:
+        template, content = "report.html", _of_split(report, portrait)
+    return render_page(
+        template,
         report=report,
-        portrait=portrait,
         title=title,
+        portrait=portrait,
         command=command,
         kept=constraint_words.kept_in_words(report),
         certified=constraint_words.certificate_in_words(report),
         options=words.options_in_words(report["config"]),
-        plotly=compressed_plotly(),
-        own_file=own_file,
         **content,
     )
 
@@ -142,7 +88,7 @@ def _of_parts(report: Mapping[str, Any], portrait: PartsPortrait) -> dict[str, A
 def _chart_data(
     report: Mapping[str, Any], rows: RowMap, part: str, sides: list[dict[str, str | None]]
 ) -> dict[str, Any]:
-    """What the page's script draws; the template escapes it."""
+    """What the page's script draws."""
     return {
         "map": {
             "x": rows.x,
@@ -163,10 +109,3 @@ def _chart_data(
         "winner": None if report["search"] is None else report["search"]["winner"],
         "restarts": report["restarts"],
     }
-
-
-def compressed_plotly() -> str:
-    """Plotly's script, a third of its size: the browser unpacks it."""
-    from plotly.offline import get_plotlyjs
-
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode("utf-8"), mtime=0)).decode("ascii")

@@ -9,7 +9,8 @@ from typing import Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number
 from clustersplit_cli.reports.html_constraints import shares_in_words
-from clustersplit_cli.reports.html_words import CELLS_SHOWN, HARDLY, Tile, cell_name, times
+from clustersplit_cli.reports.html_page import Tile
+from clustersplit_cli.reports.html_words import CELLS_SHOWN, HARDLY, cell_name, times
 from clustersplit_cli.reports.portrait import PartsPortrait
 
 

@@ -9,19 +9,11 @@ from typing import Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number, human_percent, printable
 from clustersplit_cli.reports.html_constraints import shares_in_words
+from clustersplit_cli.reports.html_page import Tile
 
 CELLS_SHOWN = 400
 HEAT_ROWS, HEAT_COLUMNS = 60, 30
 HARDLY = 1.1
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One key figure: the number, what it is, and a remark."""
-
-    figure: str
-    name: str
-    remark: str
 
 
 @dataclass(frozen=True)

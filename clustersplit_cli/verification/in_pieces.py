@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from clustersplit_cli.data.side_files import TRAIN, VAL
-from clustersplit_cli.engines.finishing import Sides
-from clustersplit_cli.engines.rules import Listed
+from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
+from clustersplit_cli.engines.claimed import CountDiffering, count_labels, give_labels
+from clustersplit_cli.engines.identical import find_misplaced
+from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.scaling import Job, measure_blockwise, nameless, split_blockwise
-from clustersplit_cli.verification.indices import check_partition, is_partition
+from clustersplit_cli.scaling import Job, measure_blockwise, split_blockwise
+from clustersplit_cli.verification.definition import check_definition_in_pieces
+from clustersplit_cli.verification.files import read_run_indices, stated_formats
+from clustersplit_cli.verification.indices import check_complete, check_positions, is_partition
 from clustersplit_cli.verification.run import Claim, said_to_converge
 from clustersplit_cli.verification.stated import check_stated, check_trace
 
-_NEEDS_MEMORY = "needs all rows in memory"
+_NAMED = 3
 
 
 def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iterator[Check]:
@@ -29,30 +29,34 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
     ----------
     rerun : also search again, and compare the split.
     """
-    yield claim.indices.check
-    if not claim.indices.is_complete:
-        yield Check("recomputed results", SKIPPED, "an index file cannot be read")
-        return
-    train, val = claim.indices.sides["train"], claim.indices.sides["val"]
-    if not (len(train) and len(val)):
-        yield Check("recomputed results", SKIPPED, "a side is empty")
-        return
-    certified = not claim.is_baseline and job.options.certify != "never"
-    rule = Listed(np.unique(val))
-    measured = measure_blockwise(
-        job, rule, claim.config, certified=certified, converged=said_to_converge(claim.report)
-    )
-    sides = np.concatenate(job.engine.run(Sides(rule)))
-    shell = replace(nameless(job.layout), rows=np.flatnonzero((sides == TRAIN) | (sides == VAL)))
-    partition = list(check_partition(train, val, shell))
+    labels, files, partition = _read(claim, job.layout.n_rows)
+    yield files
     yield from partition
+    if labels is None or not is_partition(partition):
+        yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
+        return
+    formats = stated_formats(claim.report["config"])
+    in_order = all(check.status == OK for check in (files, *partition))
+    give_labels(job.engine, files_of_sides(claim.directory, formats) if in_order else None, labels)
+    certified = not claim.is_baseline and job.options.certify != "never"
+    measured = measure_blockwise(
+        job, Labelled(), claim.config, certified=certified, converged=said_to_converge(claim.report)
+    )
     cells = measured.report.constraints.cells
+    claims = count_labels(job.engine, len(cells), 2)
+    complete = check_complete(
+        (claims.n_missing, claims.missing),
+        (claims.n_extra, claims.extra),
+        int(claims.counts.sum()) + claims.n_missing,
+        job.layout.n_rows,
+    )
+    yield complete
     wrong = [cell for cell in cells if not cell.satisfied]
     if wrong:
         yield Check("cell counts", FAILED, f"{len(wrong)} of {len(cells)} cells are out of their bounds")
     else:
         yield Check("cell counts", OK, f"{len(cells)} cells, all within their bounds")
-    if not is_partition(partition):
+    if not is_partition([*partition, complete]):
         yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
         return
     recomputed: dict[str, Any] = json.loads(render_json(measured.report))
@@ -63,16 +67,35 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
         by = {name: claim.report["certificate"].get(name) for name in ("backend", "n_lps")}
         recomputed["certificate"] |= by
     yield from check_stated(claim.report, recomputed)
-    yield Check("by definition", SKIPPED, _NEEDS_MEMORY)
+    yield check_definition_in_pieces(claim.report, measured, job)
     if claim.is_baseline:
         return
     yield check_trace(claim.report)
-    yield Check("identical rows", SKIPPED, _NEEDS_MEMORY)
+    yield _check_ties(job, measured.ahead.surveyed.n)
     if rerun:
         again = split_blockwise(job, claim.config)
-        found = np.concatenate(job.engine.run(Sides(again.rule)))
-        n_wrong = int(((found == VAL) != (sides == VAL)).sum())
+        n_wrong = sum(job.engine.run(CountDiffering(again.rule)))
         if n_wrong:
             yield Check("search again", FAILED, f"{n_wrong} rows go to the other side")
         else:
             yield Check("search again", OK, "the same split")
+
+
+def _check_ties(job: Job, n: int) -> Check:
+    """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
+    found, count = find_misplaced(job.engine, n, job.layout.width, job.layout.features.dtype)
+    if not found:
+        return Check("identical rows", OK, "the lowest of each cell are in validation")
+    pairs = [f"row {pair.val} is, and the identical row {pair.train} is not" for pair in found[:_NAMED]]
+    more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+    return Check("identical rows", FAILED, f"not the lowest ones are in validation: {'; '.join(pairs)}{more}")
+
+
+def _read(claim: Claim, n_rows: int) -> tuple[LabelsInMemory | None, Check, list[Check]]:
+    """The side of every row, if the files say so; the lists of rows, eight times as large, are given up."""
+    indices = read_run_indices(claim.directory, stated_formats(claim.report["config"]))
+    if not indices.is_complete or not all(len(rows) for rows in indices.sides.values()):
+        return None, indices.check, []
+    positions = list(check_positions(indices.sides, n_rows))
+    sides = {side: indices.sides[side] for side in ("train", "val")}
+    return labels_of(sides, n_rows), indices.check, positions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +22,16 @@ def check_partition(
     train: Indices, val: Indices, dataset: Dataset, *, must_be_sorted: bool = True
 ) -> Iterator[Check]:
     """Check that the positions are in range, sorted, distinct, and cover every row that takes part once."""
-    sides = {"train": train, "val": val}
     n = dataset.n_rows
+    yield from check_positions({"train": train, "val": val}, n, must_be_sorted=must_be_sorted)
+    both = np.union1d(train, val)
+    missing = np.setdiff1d(dataset.rows, both)
+    left_out = np.setdiff1d(both[(both >= 0) & (both < n)], dataset.rows)
+    yield check_complete((len(missing), missing), (len(left_out), left_out), len(dataset.rows), n)
+
+
+def check_positions(sides: Mapping[str, Indices], n: int, *, must_be_sorted: bool = True) -> Iterator[Check]:
+    """Check that positions are in range, sorted and distinct, and that no row is on both sides."""
     outside = {side: rows[(rows < 0) | (rows >= n)] for side, rows in sides.items()}
     yield _judge("rows in range", outside, f"all within 0..{n - 1}", f"outside 0..{n - 1}")
     falls = {side: rows[1:][np.diff(rows) < 0] for side, rows in sides.items()}
@@ -32,14 +40,25 @@ def check_partition(
     else:
         yield Check("rows sorted", SKIPPED, "not ascending, which only our own files must be")
     yield _judge("rows distinct", {side: _repeated(rows) for side, rows in sides.items()}, "no row twice")
-    shared = np.intersect1d(train, val)
-    yield _judge("sides disjoint", {"both": shared}, "no row on both sides", "on both sides")
-    both = np.union1d(train, val)
-    missing = np.setdiff1d(dataset.rows, both)
-    left_out = np.setdiff1d(both[(both >= 0) & (both < n)], dataset.rows)
-    wrong = {"neither side": missing, "a side though excluded or dropped": left_out}
-    covered = f"{len(dataset.rows)} of {n} rows take part, each is on a side"
-    yield _judge("rows complete", wrong, covered, "")
+    yield _judge("sides disjoint", {"both": _shared(sides, n)}, "no row on both sides", "on both sides")
+
+
+def check_complete(missing: tuple[int, Indices], left_out: tuple[int, Indices], n_kept: int, n: int) -> Check:
+    """Judge whether all rows that take part, and no others, are on a side.
+
+    Parameters
+    ----------
+    missing, left_out : how many rows are on neither side, or on one though they take no part; the first few.
+    """
+    told = {"neither side": missing, "a side though excluded or dropped": left_out}
+    found = [
+        f"{where}: {'row' if count == 1 else 'rows'} {named_rows(rows, count)}"
+        for where, (count, rows) in told.items()
+        if count
+    ]
+    if found:
+        return Check("rows complete", FAILED, "; ".join(found))
+    return Check("rows complete", OK, f"{n_kept} of {n} rows take part, each is on a side")
 
 
 def check_requirements(
@@ -101,10 +120,10 @@ def is_partition(checks: list[Check]) -> bool:
     return all(check.status != FAILED or check.name == "rows sorted" for check in checks)
 
 
-def named_rows(rows: Indices) -> str:
-    """Name the first few rows."""
-    text = ", ".join(map(str, rows[:_NAMED].tolist()))
-    return f"{text} and {len(rows) - _NAMED} more" if len(rows) > _NAMED else text
+def named_rows(rows: Indices, count: int | None = None) -> str:
+    """Name the first few rows, of as many as are there or as `count` says."""
+    text, total = ", ".join(map(str, rows[:_NAMED].tolist())), len(rows) if count is None else count
+    return f"{text} and {total - _NAMED} more" if total > _NAMED else text
 
 
 def _judge(name: str, wrong: dict[str, Indices], fine: str, what: str = "repeated") -> Check:
@@ -116,7 +135,17 @@ def _judge(name: str, wrong: dict[str, Indices], fine: str, what: str = "repeate
     return Check(name, FAILED, "; ".join(found)) if found else Check(name, OK, fine)
 
 
+def _shared(sides: Mapping[str, Indices], n: int) -> Indices:
+    """The rows on both sides, by a mark per row: copies of long lists would take much more memory."""
+    train, val = (rows[(rows >= 0) & (rows < n)] for rows in sides.values())
+    marked = np.zeros(n, dtype=bool)
+    marked[train] = True
+    return np.unique(val[marked[val]])
+
+
 def _repeated(rows: Indices) -> Indices:
+    if (rows[1:] > rows[:-1]).all():
+        return rows[:0]
     values, counts = np.unique(rows, return_counts=True)
     return values[counts > 1]
 

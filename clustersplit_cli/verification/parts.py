@@ -72,23 +72,27 @@ def verify_parts(
     """Check a directory of folds or parts against its input; `rerun` also searches again."""
     quotas, units = claim.parting.arranged(dataset, options)
     folds = claim.parting.folds is not None
-    parts, faults = _read(claim, quotas, folds)
+    parts, faults = read_parts(claim, quotas.names)
     if faults:
         yield Check("index files", FAILED, "; ".join(faults[:_NAMED]))
         yield Check("recomputed results", SKIPPED, "an index file cannot be trusted")
         return
     yield Check("index files", OK, f"whole, int64, {len(parts)} parts")
-    labels, wrong = _labels(parts, quotas, dataset)
+    numbers, wrong = number_rows(parts, dataset.n_rows)
+    labels = numbers[dataset.rows]
+    wrong += _incomplete(numbers, dataset)
     if wrong:
         yield Check("rows complete", FAILED, "; ".join(wrong[:_NAMED]))
         yield Check("recomputed results", SKIPPED, "the index files do not describe parts of the input")
         return
     yield Check("rows complete", OK, f"each of {len(dataset.rows)} rows is in one part, in ascending order")
     if folds:
-        yield _check_folds(claim, dataset, labels, quotas)
+        yield check_folds(claim, numbers, quotas.names)
     if dataset.ids is not None:
         yield check_ids(claim.directory, claim.formats, parts, dataset)
-    yield _check_counts(quotas, labels)
+    yield check_counts(quotas, quotas.counts(labels))
+    if (quotas.pinned >= 0).any():
+        yield _check_pins(quotas, labels)
     if units is not None:
         yield _check_units(units, labels)
     with parted_setting(dataset, options, claim.parting, Stopwatch(), progress) as setting:
@@ -106,12 +110,12 @@ def verify_parts(
             yield Check("search again", FAILED if faults else OK, how)
 
 
-def _read(claim: PartedClaim, quotas: PartQuotas, folds: bool) -> tuple[dict[str, Indices], list[str]]:
+def read_parts(claim: PartedClaim, names: Sequence[str]) -> tuple[dict[str, Indices], list[str]]:
     """Read the rows of every part in every format; all must say the same."""
     parts: dict[str, Indices] = {}
     faults: list[str] = []
-    for name in quotas.names:
-        stem = f"{name}/val" if folds else name
+    for name in names:
+        stem = f"{name}/val" if claim.parting.folds is not None else name
         for suffix in claim.formats:
             path = claim.directory / f"{stem}.{suffix}"
             try:
@@ -126,52 +130,57 @@ def _read(claim: PartedClaim, quotas: PartQuotas, folds: bool) -> tuple[dict[str
     return parts, faults
 
 
-def _labels(parts: Mapping[str, Indices], quotas: PartQuotas, dataset: Dataset) -> tuple[Labels, list[str]]:
-    """The part of every row that takes part, and what keeps the files from being a partition."""
-    labels = np.full(dataset.n_rows, -1, dtype=np.int64)
+def number_rows(parts: Mapping[str, Indices], n_rows: int) -> tuple[Labels, list[str]]:
+    """The part of every row, -1 for none, and what keeps the files from being parts of so many rows."""
+    numbers = np.full(n_rows, -1, dtype=np.int64)
     wrong: list[str] = []
     for part, (name, rows) in enumerate(parts.items()):
-        outside = rows[(rows < 0) | (rows >= dataset.n_rows)]
+        outside = rows[(rows < 0) | (rows >= n_rows)]
         if len(outside):
-            wrong.append(f"{name}: rows {named_rows(outside)} outside 0..{dataset.n_rows - 1}")
+            wrong.append(f"{name}: rows {named_rows(outside)} outside 0..{n_rows - 1}")
             continue
-        if (np.diff(rows) <= 0).any():
+        if (rows[1:] <= rows[:-1]).any():
             wrong.append(f"{name}: rows repeated or not ascending")
-        taken = rows[labels[rows] >= 0]
+        taken = rows[numbers[rows] >= 0]
         if len(taken):
             wrong.append(f"{name}: rows {named_rows(taken)} in another part as well")
-        labels[rows] = part
-    missing = dataset.rows[labels[dataset.rows] < 0]
-    if len(missing):
-        wrong.append(f"rows {named_rows(missing)} in no part")
-    extra = np.setdiff1d(np.flatnonzero(labels >= 0), dataset.rows)
-    if len(extra):
-        wrong.append(f"rows {named_rows(extra)} in a part though excluded or dropped")
-    return labels[dataset.rows], wrong
+        numbers[rows] = part
+    return numbers, wrong
 
 
-def _check_folds(claim: PartedClaim, dataset: Dataset, labels: Labels, quotas: PartQuotas) -> Check:
+def _incomplete(numbers: Labels, dataset: Dataset) -> list[str]:
+    """Rows that are in no part though they take part, or in one though they do not."""
+    missing = dataset.rows[numbers[dataset.rows] < 0]
+    extra = np.setdiff1d(np.flatnonzero(numbers >= 0), dataset.rows)
+    return told_incomplete((len(missing), missing), (len(extra), extra))
+
+
+def told_incomplete(missing: tuple[int, Indices], extra: tuple[int, Indices]) -> list[str]:
+    """The same in words, from how many there are and the first few of them."""
+    told = {"in no part": missing, "in a part though excluded or dropped": extra}
+    return [f"rows {named_rows(rows, count)} {where}" for where, (count, rows) in told.items() if count]
+
+
+def check_folds(claim: PartedClaim, numbers: Labels, names: Sequence[str]) -> Check:
     """Check that every fold's training rows are the other folds, and that the fold of every row is right."""
     faults = []
-    numbers = np.full(dataset.n_rows, -1, dtype=np.int64)
-    numbers[dataset.rows] = labels
     try:
         for suffix in claim.formats:
             if not np.array_equal(read_indices(claim.directory / f"folds.{suffix}"), numbers):
                 faults.append(f"folds.{suffix} is not the fold of every row")
-            for fold, name in enumerate(quotas.names):
+            for fold, name in enumerate(names):
                 rows = read_indices(claim.directory / name / f"train.{suffix}")
-                if not np.array_equal(rows, dataset.rows[labels != fold]):
+                if not np.array_equal(rows, np.flatnonzero((numbers >= 0) & (numbers != fold))):
                     faults.append(f"{name}/train.{suffix} is not what the other folds are")
     except InputError as error:
         faults.append(error.message)
     if faults:
         return Check("folds agree", FAILED, "; ".join(faults[:_NAMED]))
-    return Check("folds agree", OK, f"{quotas.k} folds, each with the others to train on")
+    return Check("folds agree", OK, f"{len(names)} folds, each with the others to train on")
 
 
-def _check_counts(quotas: PartQuotas, labels: Labels) -> Check:
-    counts = quotas.counts(labels)
+def check_counts(quotas: PartQuotas, counts: Labels) -> Check:
+    """Compare the rows of every cell in every part, of shape (cells, parts), with their bounds."""
     wrong = np.argwhere((counts < quotas.lower) | (counts > quotas.upper)).tolist()
     if wrong:
         named = [
@@ -180,10 +189,16 @@ def _check_counts(quotas: PartQuotas, labels: Labels) -> Check:
             for cell, part in wrong[:_NAMED]
         ]
         return Check("cell counts", FAILED, f"{len(wrong)} counts out of bounds: {'; '.join(named)}")
-    astray = int((labels[quotas.pinned >= 0] != quotas.pinned[quotas.pinned >= 0]).sum())
-    if astray:
-        return Check("cell counts", FAILED, f"{astray} rows are not in the part they are forced into")
     return Check("cell counts", OK, f"{len(quotas.cells.sizes)} cells in {quotas.k} parts, all within bounds")
+
+
+def _check_pins(quotas: PartQuotas, labels: Labels) -> Check:
+    """Check that forced rows are in the parts they are forced into."""
+    forced = quotas.pinned >= 0
+    astray = int((labels[forced] != quotas.pinned[forced]).sum())
+    if astray:
+        return Check("forced rows", FAILED, f"{astray} rows are not in the part they are forced into")
+    return Check("forced rows", OK, f"all {int(forced.sum())} in place")
 
 
 def _check_units(units: UnitParts, labels: Labels) -> Check:

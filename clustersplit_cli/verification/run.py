@@ -28,6 +28,7 @@ from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.requiring import requirements_of
 from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.summarize import summarize
+from clustersplit_cli.verification.definition import check_definition
 from clustersplit_cli.verification.files import IndexFiles, check_ids, stated_formats
 from clustersplit_cli.verification.indices import (
     check_partition,
@@ -37,8 +38,6 @@ from clustersplit_cli.verification.indices import (
 )
 from clustersplit_cli.verification.stated import check_stated, check_trace, differences
 
-DEFINITION_TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}
-"""The report's kernel may be in float32; a Nyström kernel's small eigenvalues are sensitive to that."""
 SIGMAS = 6.0
 
 
@@ -167,8 +166,7 @@ def _check_definition(
     report: Mapping[str, Any], setting: pipeline.Setting, members: Members, progress: Progress
 ) -> Check:
     """Compare MMD², Psi and SSq with sums of kernel values in float64."""
-    name, geometry = "by definition", setting.problem.geometry
-    kernel = setting.prepared.kernel
+    geometry, kernel = setting.problem.geometry, setting.prepared.kernel
     with np.errstate(over="ignore", invalid="ignore"):
         found = by_definition(
             setting.dataset.features,
@@ -181,30 +179,9 @@ def _check_definition(
             workers=setting.workers,
             on_done=lambda done, total: progress("definition", done, total),
         )
-    tolerance = DEFINITION_TOLERANCE[setting.memory.geometry]
-    try:
-        pairs = {
-            "mmd.value": (report["mmd"]["value"] ** 2, found.mmd_squared),
-            "mmd.squared": (report["mmd"]["squared"], found.mmd_squared),
-            "objective.psi": (report["objective"]["psi"], found.psi),
-            "objective.ssq_total": (report["objective"]["ssq_total"], found.ssq_total),
-        }
-        # Rounding is relative to the scatter that the numbers are differences of. The trace of a Nyström
-        # kernel, and with it the scatter, may be an estimate.
-        rounding = tolerance * abs(found.ssq_total)
-        slack = {"mmd": rounding / setting.problem.n, "objective": rounding + SIGMAS * geometry.trace_error}
-        wrong = [
-            f"{key} gives {stated:.9g}, by definition {value:.9g}"
-            for key, (stated, value) in pairs.items()
-            if not abs(stated - value) <= max(tolerance * abs(value), slack[key.partition(".")[0]])
-        ]
-    except (KeyError, TypeError):
-        return Check(name, FAILED, "the report states no MMD or no objective")
-    if not np.isfinite([found.mmd_squared, found.psi, found.ssq_total]).all():
-        return Check(name, SKIPPED, "the features are too large to be squared")
-    if wrong:
-        return Check(name, FAILED, "; ".join(wrong))
-    return Check(name, OK, f"MMD {max(found.mmd_squared, 0.0) ** 0.5:.6g}, Psi {found.psi:.6g} in float64")
+    # The trace of a Nyström kernel, and with it the scatter, may be an estimate.
+    slack = SIGMAS * geometry.trace_error
+    return check_definition(report, found, setting.memory.geometry, setting.problem.n, slack)
 
 
 def _check_ties(setting: pipeline.Setting, members: Members) -> Check:

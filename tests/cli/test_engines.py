@@ -117,6 +117,30 @@ def test_mmd_in_pieces_is_that_in_memory(rows: Path, capsys: pytest.CaptureFixtu
     assert "--by needs all rows in memory" in capsys.readouterr().err
 
 
+def test_mmd_reads_in_pieces_by_itself_when_the_rows_do_not_fit(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    wide = pa.table({**{f"f{j}": rng.normal(size=60_000) for j in range(40)}, "label": np.arange(60_000) % 2})
+    pq.write_table(wide, "wide.parquet", row_group_size=5000)
+    val = np.arange(0, 60_000, 5)
+    np.save("val.npy", val)
+    np.save("train.npy", np.setdiff1d(np.arange(60_000), val))
+    sides = ["--train", "train.npy", "--val", "val.npy", "--nystrom", "60", "--threads", "1"]
+    engines = []
+    for memory in ("8GB", "85MB"):
+        assert run(["mmd", "wide.parquet", *sides, "--memory", memory, "--json", "--quiet"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        engines.append((found["config"].get("engine", "local"), found["method"]["reason"]))
+    assert [name for name, _ in engines] == ["local", "stream"]
+    assert engines[1][1] == "read in pieces: all rows do not fit memory"
+    for words in (["--engine", "local"], ["--exact"], ["--permutations", "10"]):
+        assert run(["mmd", "wide.parquet", *sides[:4], *words, "--memory", "85MB"]) == 2
+        assert "more than the budget of 0.085 GB" in capsys.readouterr().err
+    assert run(["mmd", "wide.parquet", "--by", "label", "--memory", "85MB"]) == 2
+    assert "more than the budget of 0.085 GB" in capsys.readouterr().err
+
+
 def test_annotated_rows_and_indices_on_stdout(rows: Path, capfdbinary: Any) -> None:
     assert run(["split", "rows", *QUICK, "--engine", "stream", "--annotate", "sides.parquet"]) == 0
     sides = pq.read_table("sides.parquet")["split"].to_pylist()

@@ -26,10 +26,12 @@ from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.row_groups import Layout, open_layout
+from clustersplit_cli.data.row_labels import labels_of
 from clustersplit_cli.data.side_files import VAL
+from clustersplit_cli.engines import store as stores
 from clustersplit_cli.engines.descent import descend
 from clustersplit_cli.engines.finishing import Accounts, Sides
-from clustersplit_cli.engines.rules import Listed
+from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
 from clustersplit_cli.engines.stream import StreamEngine
@@ -58,11 +60,16 @@ def streaming(
         yield layout, engine, prospect(layout, engine, how, surveyed, landmarks, 2000, workers, watch)
 
 
+def give(engine: StreamEngine, val: np.ndarray, n: int = 6000) -> None:
+    engine.give(labels_of({"train": np.setdiff1d(np.arange(n), val), "val": val}, n))
+
+
 def refined(
     engine: StreamEngine, ahead: Prospect, val: np.ndarray, steps: int = STEPS
 ) -> tuple[np.ndarray, Any]:
     """The validation rows after some steps from a given split, and the descent."""
-    ground, start = stages.take_stock(engine, ahead, Listed(val))
+    give(engine, val)
+    ground, start = stages.take_stock(engine, ahead, Labelled())
     found, _ = stages.settle(ground, ahead, descend(ground, start, max_passes=2 * steps), certified=True)
     return np.flatnonzero(np.concatenate(engine.run(Sides(found.split.rule))) == VAL), found
 
@@ -170,13 +177,14 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
         )
         val, trace = setting.dataset.rows[members], setting.problem.trace
     with streaming(table, how) as (layout, engine, ahead):
-        ground, held = stages.take_stock(engine, ahead, Listed(val))
+        give(engine, val)
+        ground, held = stages.take_stock(engine, ahead, Labelled())
         found = stages.random_baseline(ground, ahead.streams.baseline)
         assert found.values == pytest.approx(random.values, rel=1e-5)
         assert stages.upper_bound(ground, ahead, "always") == pytest.approx(bound, rel=1e-5)
         mine = stages.subsample(layout, ground, ahead, held.rule)
-        assert mine is not None and estimate is not None
-        assert mine.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)
+        assert mine is not None and mine.estimate is not None and estimate is not None
+        assert mine.estimate.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)
         assert ahead.trace == pytest.approx(trace, rel=1e-8)
 
 
@@ -194,11 +202,12 @@ def test_a_search_on_a_sample_comes_within_a_hundredth_of_a_search_on_all_rows(t
 
 def test_a_shard_that_forgets_everything_does_a_task_all_the_same(table: Path) -> None:
     with streaming(table, options()) as (_, engine, ahead):
-        ground, start = stages.take_stock(engine, ahead, Listed(np.arange(0, 6000, 5)))
+        give(engine, np.arange(0, 6000, 5))
+        ground, start = stages.take_stock(engine, ahead, Labelled())
         found = descend(ground, start, max_passes=2)
         before = engine.run(Sides(found.split.rule))[0]
         old = engine._shard
-        engine._shard = Shard(old.portion, old.room, old.workers, old.numbering, old.plan)
+        engine._shard = Shard(old.portion, old.room, old.workers, old.numbering, old.plan, old.row_labels)
         np.testing.assert_array_equal(engine.run(Sides(found.split.rule))[0], before)
 
 
@@ -211,6 +220,51 @@ def test_a_spill_file_has_no_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     np.testing.assert_array_equal(store.read(100, 900), rows[100:900])
     store.close()
+
+
+def test_a_disk_that_fills_up_while_factors_are_written_means_computing_again(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk takes parts of what it is given before it refuses; nothing must be read back from it then."""
+    opened: list[FullDisk] = []
+
+    class FullDisk:
+        def __init__(self, room: int) -> None:
+            self.room, self.content, self.at, self.closed = room, bytearray(), 0, False
+            opened.append(self)
+
+        def seek(self, place: int) -> None:
+            self.at = place
+
+        def write(self, view: memoryview) -> int:
+            taken = min(len(view), self.room - self.at, 5000)
+            if taken <= 0:
+                raise OSError(28, "No space left on device")
+            self.content[self.at : self.at + taken] = view[:taken]
+            self.at += taken
+            return taken
+
+        def readinto(self, view: memoryview) -> int:
+            taken = min(len(view), 7000)
+            view[:taken] = self.content[self.at : self.at + taken]
+            self.at += taken
+            return taken
+
+        def close(self) -> None:
+            self.closed = True
+
+    val = np.arange(0, 6000, 5)
+    with streaming(table, options()) as (_, engine, ahead):
+        expected, wanted = refined(engine, ahead, val)
+    for room, place in ((10**9, SPILL), (900_000, NOWHERE)):
+        monkeypatch.setattr(stores, "_spill_file", lambda _, size, room=room: FullDisk(room))
+        with streaming(table, options(), ROOMS[SPILL]) as (_, engine, ahead):
+            rows, found = refined(engine, ahead, val)
+            assert engine.run(Accounts())[0][1] == place
+            engine.close()
+        np.testing.assert_array_equal(rows, expected)
+        assert found.psi == wanted.psi
+        assert opened[-1].closed
 
 
 def test_a_disk_without_enough_room_means_computing_again(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from clustersplit_cli.reports.evaluation_summary import (
     EvaluationInput,
     EvaluationReport,
     EvaluationRun,
+    FailedTrial,
     Protocol,
     StrategyScore,
     TrainingSetScore,
@@ -89,6 +90,29 @@ def test_the_page_says_it_too_and_what_comes_from_the_data_stays_text(report: Ev
     assert "something &lt;odd&gt;" in page
     assert "<i>feats" not in page
     assert "</script><b>a" not in page
+
+
+def test_without_rank_correlations_the_page_says_why_instead_of_drawing_none(
+    report: EvaluationReport,
+) -> None:
+    few = tuple(replace(score, rank_correlation=None) for score in report.training_sets)
+    page = render_evaluation_page(replace(report, training_sets=few), title="x")
+    assert 'id="ranks"' not in page
+    assert "that takes at least three settings whose accuracies differ" in page
+
+
+def test_options_are_listed_and_long_ones_cut(report: EvaluationReport) -> None:
+    long = [f"column_{number}" for number in range(100)]
+    page = render_evaluation_page(replace(report, config={**report.config, "columns": long}), title="x")
+    assert "<dt>probe</dt><dd>mixed</dd>" in page
+    assert "<dt>command</dt>" not in page
+    assert f"<dt>columns</dt><dd>{', '.join(long)[:300]} …</dd>" in page
+
+
+def test_trials_that_failed_are_named_and_their_words_stay_text(report: EvaluationReport) -> None:
+    failed = FailedTrial("k1", "<u>b", 2, {}, "exit code 3: <img src=x>")
+    page = render_evaluation_page(replace(report, trials=TrialCounts(160, 1, (failed,))), title="x")
+    assert "<li>&lt;u&gt;b, repeat 2, <code>k1</code>: exit code 3: &lt;img src=x&gt;</li>" in page
 
 
 def test_the_headline_leaves_the_numbers_of_an_unclear_result_to_the_table(report: EvaluationReport) -> None:

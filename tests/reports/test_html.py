@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.reports.html import check_available, render_html
+from clustersplit_cli.reports.html import render_html
+from clustersplit_cli.reports.html_page import check_available
 from clustersplit_cli.reports.html_words import cells_by_distance, headline, heat_map, tiles
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.portrait import Category, FeatureShift, Portrait, RowMap, RowWitness

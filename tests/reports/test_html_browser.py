@@ -1,11 +1,13 @@
-"""The HTML report in a real browser: it draws, stays offline, and takes nothing in the data for markup."""
+"""The HTML pages in a real browser: they draw, stay offline, and take nothing in the data for markup."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ playwright = pytest.importorskip(
 )
 for library in ("plotly", "jinja2"):
     pytest.importorskip(library, reason="the report needs pip install 'clustersplit[report]'")
+pytest.importorskip("sklearn", reason="the probes of an evaluation need pip install 'clustersplit[sklearn]'")
 
 FLAGS = [
     *("--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -39,6 +42,33 @@ NASTY = [
     "<b>bold</b> & &lt;plain&gt;",
 ]
 ROWS = 300
+KINDS = ("split", "folds", "evaluation")
+CHARTS = {
+    "split": ["map", "mmd", "trace"],
+    "folds": ["map", "rest", "trace"],
+    "evaluation": ["gain-train", "gain-refit", "mmd", "ranks"],
+}
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+INKS = "[...document.querySelectorAll('.chart')].map((chart) => chart._fullLayout.font.color)"
+CUT_OFF = """() => {
+    const cut = [];
+    for (const chart of document.querySelectorAll(".chart")) {
+        const box = chart.getBoundingClientRect();
+        for (const text of chart.querySelectorAll("svg text")) {
+            const own = text.getBoundingClientRect();
+            const outside = own.left < box.left - 1 || own.right > box.right + 1
+                || own.top < box.top - 1 || own.bottom > box.bottom + 1;
+            if (own.width && outside) cut.push(`${chart.id}: ${text.textContent}`);
+        }
+        for (const bar of chart.querySelectorAll(".legend .scrollbar"))
+            if (bar.getBoundingClientRect().height) cut.push(`${chart.id}: a legend that scrolls`);
+    }
+    for (const caption of document.querySelectorAll("caption")) {
+        const [own, box] = [caption, caption.closest(".scroll")].map((part) => part.getBoundingClientRect());
+        if (own.right > box.right + 1) cut.push(caption.textContent.trim());
+    }
+    return cut;
+}"""
 POOR_CONTRAST = """() => {
     const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
     const luminance = (rgb) =>
@@ -89,20 +119,19 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def made(command: str, features: Path, out: str, *options: str) -> Path:
-    words = [command, features, "--id", "name", "--columns", "<i>f*", "--html", "--quiet", *options]
-    assert run([*map(str, words), "--out", str(features.parent / out)]) == 0
-    return features.parent / out
-
-
 @pytest.fixture(scope="module")
-def run_directory(features: Path) -> Path:
-    return made("split", features, "run")
-
-
-@pytest.fixture(scope="module")
-def folds_directory(features: Path) -> Path:
-    return made("kfold", features, "folds", "--k", "4", "--restarts", "4")
+def pages(features: Path) -> dict[str, Path]:
+    """A page of every kind, by the command that makes it."""
+    short = ["--search", "4", "--repeats", "1", "--effort", "fast", "--restarts", "2", "--jobs", "1"]
+    words: dict[str, list[str]] = {
+        "split": ["split", "--id", "name"],
+        "folds": ["kfold", "--id", "name", "--k", "4", "--restarts", "4"],
+        "evaluation": ["evaluate", "--refit", "--probe", "logreg", *short],
+    }
+    for kind, (command, *options) in words.items():
+        given = [command, str(features), "--columns", "<i>f*", "--html", "--quiet", *options]
+        assert run([*given, "--out", str(features.parent / kind)]) == 0
+    return {kind: features.parent / kind / "report.html" for kind in words}
 
 
 @dataclass
@@ -138,14 +167,20 @@ def open_page(browser: Any, file: Path, *, width: int = 1280, scheme: str = "lig
 
 
 @pytest.fixture(scope="module")
-def light(browser: Any, run_directory: Path) -> Visit:
-    """One visit for all tests that look at a wide, light page: opening it is what takes time."""
-    return open_page(browser, run_directory / "report.html")
+def visit(browser: Any, pages: dict[str, Path]) -> Callable[..., Visit]:
+    """Open a page of a kind; once for all tests that look at it so, since opening is what takes time."""
+
+    @cache
+    def opened(kind: str, *, width: int = 1280, scheme: str = "light") -> Visit:
+        return open_page(browser, pages[kind], width=width, scheme=scheme)
+
+    return opened
 
 
 @pytest.fixture(scope="module")
-def dark(browser: Any, run_directory: Path) -> Visit:
-    return open_page(browser, run_directory / "report.html", scheme="dark")
+def light(visit: Callable[..., Visit]) -> Visit:
+    """A wide, light page of a split."""
+    return visit("split")
 
 
 def hover_over_a_row(page: Any, row: int) -> str:
@@ -174,7 +209,7 @@ def hover_over_a_row(page: Any, row: int) -> str:
 
 
 def test_the_page_draws_without_errors_requests_or_running_anything_of_the_data(
-    light: Visit, run_directory: Path
+    light: Visit, pages: dict[str, Path]
 ) -> None:
     page = light.page
     for colour in page.locator("#colour-by input").all():
@@ -185,7 +220,7 @@ def test_the_page_draws_without_errors_requests_or_running_anything_of_the_data(
     assert page.locator("#trace .point").count() >= 2
     assert light.errors == []
     assert light.dialogs == []
-    assert light.requests == [(run_directory / "report.html").as_uri()]
+    assert light.requests == [pages["split"].as_uri()]
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(light: Visit) -> None:
@@ -219,11 +254,10 @@ def test_every_start_has_its_line_in_the_chart_of_the_objective(light: Visit) ->
 
 
 def test_folds_are_drawn_in_both_themes_without_errors_or_requests(
-    browser: Any, folds_directory: Path
+    visit: Callable[..., Visit], pages: dict[str, Path]
 ) -> None:
-    file = folds_directory / "report.html"
     for scheme in ("light", "dark"):
-        seen = open_page(browser, file, scheme=scheme)
+        seen = visit("folds", scheme=scheme)
         page = seen.page
         for choice in page.locator("#colour-by input, #show input").all():
             choice.check()
@@ -239,17 +273,64 @@ def test_folds_are_drawn_in_both_themes_without_errors_or_requests(
         assert legend == ["fold_0", "fold_1", "fold_2", "fold_3"]
         assert "fold: fold_" in hover_over_a_row(page, 7)
         assert page.locator("#rest .point").count() == 21 * 4
-        assert page.evaluate(POOR_CONTRAST) == []
-        assert (seen.errors, seen.dialogs, seen.requests) == ([], [], [file.as_uri()])
+        assert (seen.errors, seen.dialogs, seen.requests) == ([], [], [pages["folds"].as_uri()])
         assert page.locator("main img, main svg[onload], main a[href], main u").count() == 0
 
 
-def test_the_matrix_of_folds_is_that_of_the_report(browser: Any, folds_directory: Path) -> None:
-    import json
+def test_an_evaluation_is_drawn_in_both_themes_without_errors_or_requests(
+    visit: Callable[..., Visit], pages: dict[str, Path]
+) -> None:
+    report = json.loads(pages["evaluation"].with_name("report.json").read_text("utf-8"))
+    strategies = [score["strategy"] for score in report["protocols"][0]["strategies"]]
+    for scheme in ("light", "dark"):
+        seen = visit("evaluation", scheme=scheme)
+        page = seen.page
+        for protocol in ("train", "refit"):
+            marks = page.locator(f"#gain-{protocol} .point").count()
+            assert marks == len(strategies) - 1  # all but the reference
+        ranked = [score for score in report["training_sets"] if score["rank_correlation"]]
+        assert page.locator("#ranks .point").count() == len(ranked) > 1
+        with_split = [run["strategy"] for run in report["runs"] if run["mmd"] is not None]
+        legend = page.locator("#mmd .legend text.legendtext").all_text_contents()
+        assert sorted(legend) == sorted(set(with_split) - {"oracle"})
+        marked = page.evaluate(
+            "document.getElementById('mmd').data.map(({ marker }) => [marker.color, marker.symbol])"
+        )
+        assert len({tuple(pair) for pair in marked}) == len(legend)
+        domains = page.evaluate("document.getElementById('mmd').data.flatMap((trace) => trace.text)")
+        assert set(domains) == {"{{ 7 * 7 }}", '"&gt;&lt;svg onload=alert(1)&gt;'}
+        assert (seen.errors, seen.dialogs, seen.requests) == ([], [], [pages["evaluation"].as_uri()])
+        assert page.locator("main img, main svg[onload], main a[href], main u").count() == 0
 
-    report = json.loads((folds_directory / "report.json").read_text("utf-8"))
-    page = open_page(browser, folds_directory / "report.html", width=400).page
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_outside_the_file_can_be_loaded_even_by_a_script_in_it(
+    browser: Any, pages: dict[str, Path], kind: str
+) -> None:
+    seen = open_page(browser, pages[kind])
+    refused = seen.page.evaluate(
+        """async () => {
+            const found = [];
+            addEventListener("securitypolicyviolation", (event) => found.push(event.effectiveDirective));
+            const ask = (tag, more) => document.head.append(Object.assign(document.createElement(tag), more));
+            ask("script", { src: "http://127.0.0.1:9/x.js" });
+            ask("link", { rel: "stylesheet", href: "http://127.0.0.1:9/x.css" });
+            ask("img", { src: "http://127.0.0.1:9/x.png" });
+            ask("iframe", { src: "http://127.0.0.1:9/" });
+            await fetch("http://127.0.0.1:9/").catch(() => {});
+            await new Promise((done) => setTimeout(done, 300));
+            return found.sort();
+        }"""
+    )
+    assert refused == ["connect-src", "frame-src", "img-src", "script-src-elem", "style-src-elem"]
+    seen.page.context.close()
+
+
+def test_the_matrix_of_folds_is_that_of_the_report(
+    visit: Callable[..., Visit], pages: dict[str, Path]
+) -> None:
+    report = json.loads(pages["folds"].with_name("report.json").read_text("utf-8"))
+    page = visit("folds", width=400).page
     rows = page.locator("#pairs-title ~ .scroll tbody tr")
     for place, values in enumerate(report["parts"]["mmd"]):
         shown = rows.nth(place).locator("td b").all_text_contents()
@@ -285,48 +366,88 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(light: Visit) 
     assert page.evaluate("document.getElementById('map').data.length") == 2 * len(NASTY)
 
 
-def test_light_and_dark_follow_the_system_and_the_button(light: Visit, dark: Visit) -> None:
-    background = "getComputedStyle(document.body).backgroundColor"
-    ink = "document.getElementById('map')._fullLayout.font.color"
-    pages = (light.page, dark.page)
-    assert len({page.evaluate(background) for page in pages}) == 2
-    assert len({page.evaluate(ink) for page in pages}) == 2
-    dark.page.locator("#theme").click()
-    dark.page.wait_for_timeout(300)
-    assert len({page.evaluate(background) for page in pages}) == 1
-    assert len({page.evaluate(ink) for page in pages}) == 1
-    dark.page.locator("#theme").click()
+@pytest.mark.parametrize("kind", KINDS)
+def test_light_and_dark_follow_the_system_and_the_button(visit: Callable[..., Visit], kind: str) -> None:
+    light, dark = visit(kind).page, visit(kind, scheme="dark").page
+    assert light.evaluate(BACKGROUND) != dark.evaluate(BACKGROUND)
+    assert set(light.evaluate(INKS)).isdisjoint(dark.evaluate(INKS))
+    dark.locator("#theme").click()
+    dark.wait_for_timeout(300)
+    assert light.evaluate(BACKGROUND) == dark.evaluate(BACKGROUND)
+    assert light.evaluate(INKS) == dark.evaluate(INKS)
+    dark.locator("#theme").click()
 
 
-def test_narrow_screens_need_no_scrolling_sideways(browser: Any, run_directory: Path) -> None:
-    page = open_page(browser, run_directory / "report.html", width=400).page
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_is_cut_off_and_the_page_needs_no_scrolling_sideways(
+    visit: Callable[..., Visit], kind: str, width: int
+) -> None:
+    page = visit(kind, width=width).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CUT_OFF) == []
 
 
-def test_paper_is_light_and_has_no_buttons(dark: Visit) -> None:
-    page = dark.page
+@pytest.mark.parametrize("kind", KINDS)
+def test_paper_is_light_and_has_no_buttons(visit: Callable[..., Visit], kind: str) -> None:
+    page = visit(kind, scheme="dark").page
     page.emulate_media(media="print", color_scheme="dark")
     page.wait_for_timeout(500)
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not page.locator("#theme").is_visible()
-    assert not page.locator("#map-controls").is_visible()
-    assert page.evaluate("document.getElementById('map')._fullLayout.font.color") == "#1a2130"
+    assert page.evaluate(BACKGROUND) == "rgb(255, 255, 255)"
+    assert page.locator("#theme:visible, #copy:visible, .controls:visible").count() == 0
+    assert set(page.evaluate(INKS)) == {"#1a2130"}
     page.emulate_media(media="screen", color_scheme="dark")
 
 
-def test_text_stands_out_from_its_background(light: Visit, dark: Visit) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_folded_away_is_on_paper_too(visit: Callable[..., Visit], kind: str) -> None:
+    page = visit(kind).page
+    opened = "[...document.querySelectorAll('details')].map((part) => part.open)"
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.onPaper = {opened}; }})")
+    before = page.evaluate(opened)
+    page.pdf()
+    assert False in before
+    assert set(page.evaluate("window.onPaper")) == {True}
+    assert page.evaluate(opened) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_background(visit: Callable[..., Visit], kind: str, scheme: str) -> None:
     """WCAG AA: a contrast of 4.5 for text of ordinary size, in both themes."""
-    for seen in (light, dark):
-        assert seen.page.evaluate(POOR_CONTRAST) == []
+    assert visit(kind, scheme=scheme).page.evaluate(POOR_CONTRAST) == []
 
 
-def test_landmarks_headings_and_tables_are_there_for_screen_readers(light: Visit) -> None:
-    page = light.page
+@pytest.mark.parametrize("kind", KINDS)
+def test_landmarks_headings_and_tables_are_there_for_screen_readers(
+    visit: Callable[..., Visit], kind: str
+) -> None:
+    page = visit(kind).page
     assert [page.locator(name).count() for name in ("header", "main", "footer", "h1")] == [1, 1, 1, 1]
     unnamed = """() => [...document.querySelectorAll("section, .chart[role=img]")]
         .map((part) => part.getAttribute("aria-describedby") ?? part.getAttribute("aria-labelledby"))
         .filter((id) => !document.getElementById(id)?.textContent.trim())"""
     assert page.evaluate(unnamed) == []
-    assert page.locator(".chart[role=img]").count() == 3
+    charts = page.locator(".chart[role=img]")
+    assert [chart.get_attribute("id") for chart in charts.all()] == CHARTS[kind]
     assert page.evaluate("document.documentElement.lang") == "en"
     assert page.evaluate("[...document.querySelectorAll('thead th')].every((h) => h.scope === 'col')")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_browser_that_cannot_unpack_the_charts_says_so_and_keeps_the_rest(
+    browser: Any, pages: dict[str, Path], kind: str
+) -> None:
+    page = browser.new_context().new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(pages[kind].as_uri())
+    page.wait_for_function("document.querySelector('.chart').textContent !== ''")
+    said = page.locator(".chart").all_text_contents()
+    assert set(said) == {"This browser cannot draw the charts; every table works without them."}
+    before = page.evaluate(BACKGROUND)
+    page.locator("#theme").click()
+    assert page.evaluate(BACKGROUND) != before
+    assert errors == []
+    page.context.close()

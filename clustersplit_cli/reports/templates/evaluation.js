@@ -1,54 +1,7 @@
 "use strict";
-(async () => {
-  const byId = (id) => document.getElementById(id);
-  const data = JSON.parse(byId("data").textContent);
-  const COLOURS = ["#4c72b0", "#c2410c", "#2f8f5b", "#a23b97", "#b08900", "#1d8aa8", "#c43d5b", "#6b5bd0", "#7a5c3e", "#5f6b7d", "#0f766e", "#9f1239"];
-
-  // The page follows the system until the reader chooses; paper is always light.
-  const darkSystem = matchMedia("(prefers-color-scheme: dark)");
-  const printing = matchMedia("print");
-  let chosen = null;
-  const theme = () => (printing.matches ? "light" : chosen ?? (darkSystem.matches ? "dark" : "light"));
-  const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const button = byId("theme");
-  const applyTheme = () => {
-    const now = theme();
-    if (chosen || printing.matches) document.documentElement.dataset.theme = now;
-    else delete document.documentElement.dataset.theme;
-    button.textContent = now === "dark" ? "Light colours" : "Dark colours";
-  };
-  button.hidden = false;
-  applyTheme();
-
-  // Plotly understands a few tags in its texts: what comes from the data must not be taken for them.
-  const inert = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-
-  try {
-    const packed = Uint8Array.from(atob(byId("plotly").textContent.trim()), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
-    document.head.append(script);
-    if (!window.Plotly) throw new Error("Plotly did not start");
-  } catch (error) {
-    document.querySelectorAll(".chart").forEach((chart) => {
-      chart.style.height = "auto";
-      chart.textContent = "This browser cannot draw the charts; every table works without them.";
-    });
-    return;
-  }
-
-  const config = { displaylogo: false, responsive: true, displayModeBar: false };
-  const axis = (title, more = {}) => ({
-    title: { text: title, font: { size: 12, color: cssColour("quiet") }, standoff: 8 },
-    gridcolor: cssColour("line"), zerolinecolor: cssColour("neutral"), linecolor: cssColour("line"),
-    tickfont: { size: 11, color: cssColour("quiet") }, automargin: true, ...more,
-  });
-  const layout = (more) => ({
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: cssColour("body"), size: 12, color: cssColour("ink") },
-    margin: { l: 48, r: 16, t: 8, b: 40 }, hovermode: "closest", showlegend: false, ...more,
-  });
+page.start((data) => {
+  const { cssColour, colourOf, symbolOf, inert, axis, layout } = page;
+  const config = { ...page.config, displayModeBar: false };
 
   function drawGain(protocol) {
     const colour = (word) => cssColour({ gains: "good", loses: "bad" }[word] ?? "quiet");
@@ -81,13 +34,13 @@
       const own = centred.filter((run) => run.strategy === name);
       return {
         type: "scatter", mode: "markers", name: inert(name), x: own.map((run) => run.mmd), y: own.map((run) => run.rest),
-        text: own.map((run) => inert(run.domain)), marker: { size: 8, opacity: 0.75, color: COLOURS[place % COLOURS.length] },
+        text: own.map((run) => inert(run.domain)), marker: { size: 8, opacity: 0.75, color: colourOf(place), symbol: symbolOf(place) },
         hovertemplate: `${inert(name)}, %{text}<br>MMD %{x:.3f}, %{y:+.1f} points<extra></extra>`,
       };
     });
     return Plotly.react("mmd", traces, layout({
-      xaxis: axis("MMD(T,V)", { rangemode: "tozero" }), yaxis: axis("test accuracy less the round's mean, points"),
-      showlegend: true, legend: { orientation: "h", y: -0.2, font: { size: 11 } },
+      xaxis: axis("MMD(T,V)", { rangemode: "tozero" }), yaxis: axis("points above the round's mean", { zeroline: true }),
+      showlegend: true, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
     }), config);
   }
 
@@ -97,14 +50,8 @@
       error_x: { type: "data", array: data.ranks.map((rank) => rank.se), color: cssColour("ink"), thickness: 1.2 },
       marker: { color: cssColour("train") }, hovertemplate: "%{y}: %{x:.2f}<extra></extra>",
     };
-    return Plotly.react("ranks", [trace], layout({ xaxis: axis("rank correlation", { range: [-1, 1] }), yaxis: axis("", { autorange: "reversed" }) }), config);
+    return Plotly.react("ranks", [trace], layout({ xaxis: axis("rank correlation", { range: [-1, 1], zeroline: true }), yaxis: axis("", { autorange: "reversed" }) }), config);
   }
 
-  const drawAll = () => Promise.all([...data.protocols.map(drawGain), drawMmd(), drawRanks()]);
-  const redraw = () => { applyTheme(); return drawAll(); };
-  button.addEventListener("click", () => { chosen = theme() === "dark" ? "light" : "dark"; redraw(); });
-  darkSystem.addEventListener("change", redraw);
-  printing.addEventListener("change", redraw);
-  await drawAll();
-  document.documentElement.dataset.ready = "yes";
-})();
+  return () => Promise.all([...data.protocols.map(drawGain), drawMmd(), ...(data.ranks.length ? [drawRanks()] : [])]);
+});

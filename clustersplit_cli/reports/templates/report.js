@@ -1,79 +1,22 @@
 "use strict";
-(async () => {
-  const byId = (id) => document.getElementById(id);
-  const data = JSON.parse(byId("data").textContent);
-  const PALETTE = {
-    light: ["#4c72b0", "#c2410c", "#2f8f5b", "#a23b97", "#b08900", "#1d8aa8", "#c43d5b", "#6b5bd0", "#7a5c3e", "#5f6b7d"],
-    dark: ["#7ea6e8", "#ff9457", "#6fcf97", "#dd8bd3", "#e3c14f", "#63c7e0", "#ff8ba0", "#a99cf5", "#c9a680", "#a3adbf"],
-  };
-
-  // Themes. The page follows the system until the reader chooses; paper is always light.
-  const darkSystem = matchMedia("(prefers-color-scheme: dark)");
-  const printing = matchMedia("print");
-  let chosen = null;
-  const theme = () => (printing.matches ? "light" : chosen ?? (darkSystem.matches ? "dark" : "light"));
-  const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const button = byId("theme");
-  const applyTheme = () => {
-    const now = theme();
-    if (chosen || printing.matches) document.documentElement.dataset.theme = now;
-    else delete document.documentElement.dataset.theme;
-    button.textContent = now === "dark" ? "Light colours" : "Dark colours";
-  };
-  button.hidden = false;
-  applyTheme();
-
-  const copy = byId("copy");
+{
+  const copy = page.byId("copy");
   copy.hidden = false;
   copy.addEventListener("click", async () => {
-    const command = byId("command");
+    const command = page.byId("command");
     try {
       await navigator.clipboard.writeText(command.textContent);
-      byId("copied").textContent = copy.textContent = "Copied";
-      setTimeout(() => { copy.textContent = "Copy"; byId("copied").textContent = ""; }, 2000);
+      page.byId("copied").textContent = copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; page.byId("copied").textContent = ""; }, 2000);
     } catch {
       getSelection().selectAllChildren(command);
-      byId("copied").textContent = "Selected; copy it with the keyboard";
+      page.byId("copied").textContent = "Selected; copy it with the keyboard";
     }
   });
+}
 
-  // Plotly understands a few tags in its texts: what comes from the data must not be taken for them.
-  const inert = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-
-  try {
-    await loadPlotly();
-  } catch (error) {
-    document.querySelectorAll(".chart").forEach((chart) => {
-      chart.style.height = "auto";
-      chart.textContent = "This browser cannot draw the charts; every table works without them.";
-    });
-    return;
-  }
-
-  async function loadPlotly() {
-    const packed = Uint8Array.from(atob(byId("plotly").textContent.trim()), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
-    document.head.append(script);
-    if (!window.Plotly) throw new Error("Plotly did not start");
-  }
-
-  const config = {
-    displaylogo: false, responsive: true, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "hoverClosestCartesian", "hoverCompareCartesian", "toggleSpikelines"],
-  };
-  const axis = (title, more = {}) => ({
-    title: { text: title, font: { size: 12, color: cssColour("quiet") }, standoff: 8 },
-    gridcolor: cssColour("line"), zeroline: false, linecolor: cssColour("line"), tickcolor: cssColour("line"),
-    tickfont: { size: 11, color: cssColour("quiet") }, automargin: true, ...more,
-  });
-  const layout = (more) => ({
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: cssColour("body"), size: 12, color: cssColour("ink") },
-    hoverlabel: { bgcolor: cssColour("card"), bordercolor: cssColour("neutral"), font: { color: cssColour("ink"), size: 12 }, align: "left" },
-    margin: { l: 48, r: 16, t: 8, b: 40 }, hovermode: "closest", ...more,
-  });
+page.start((data) => {
+  const { byId, cssColour, colourOf, symbolOf, inert, config, axis, layout } = page;
 
   // The map
   const rows = data.map;
@@ -87,10 +30,9 @@
   ].join("<br>"));
   const drawable = document.createElement("canvas").getContext("webgl") ? "scattergl" : "scatter";
   const crowded = count > 4000 ? 1 : 0;
-  const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "cross", "star", "pentagon", "triangle-down", "x", "hexagram"];
   const SIDES = data.sides.map((side, part) => ({
-    part, symbol: SYMBOLS[part % SYMBOLS.length], size: (part ? 7 : 5) - crowded, name: inert(side.name), plain: side.name,
-    colour: () => (side.colour ? cssColour(side.colour) : PALETTE[theme()][part % PALETTE.light.length]),
+    part, symbol: symbolOf(part), size: (part ? 7 : 5) - crowded, name: inert(side.name), plain: side.name,
+    colour: () => (side.colour ? cssColour(side.colour) : colourOf(part)),
   }));
   const LAST = SIDES.length - 1;
   const MOST_SHOWN = 8;
@@ -120,7 +62,7 @@
     codes.forEach((code) => sizes[code]++);
     const ranked = names.map((_, code) => code).filter((code) => sizes[code]).sort((a, b) => sizes[b] - sizes[a]);
     const named = ranked.slice(0, ranked.length > MOST_NAMES ? MOST_NAMES - 1 : MOST_NAMES).sort((a, b) => a - b);
-    const groups = named.map((code, place) => ({ name: inert(names[code]), colour: PALETTE[theme()][place], has: (i) => codes[i] === code }));
+    const groups = named.map((code, place) => ({ name: inert(names[code]), colour: colourOf(place), has: (i) => codes[i] === code }));
     if (ranked.length > named.length) {
       const known = new Set(named);
       groups.push({ name: `${ranked.length - named.length} others`, colour: cssColour("neutral"), has: (i) => !known.has(codes[i]) });
@@ -241,7 +183,7 @@
       return {
         type: "scatter", mode: "lines+markers", name: run.won ? "winning start" : "other starts", legendgroup: run.won ? "won" : "others",
         showlegend: run.won || place === 0, opacity: run.won ? 1 : 0.55, x: run.trace.map((_, step) => step), y: run.trace,
-        line: { color: colour, width: run.won ? 3 : 1.5 }, marker: { color: colour, size: run.trace.map((_, step) => (step === run.trace.length - 1 ? 8 : run.won ? 5 : 3)) },
+        line: { color: colour, width: run.won ? 3 : 1.5 }, marker: { color: colour, size: run.trace.map((_, step) => (step === run.trace.length - 1 ? 8 : run.won ? 5 : 3)), line: { width: 0 } },
         hovertemplate: `${inert(run.start)}, step %{x}<br>Ψ %{y:.6g}<extra></extra>`,
       };
     });
@@ -251,18 +193,5 @@
     }), config);
   }
 
-  const drawAll = () => Promise.all([drawMap(), data.rest ? drawRest() : drawMmd(), ...(data.winner ? [drawTrace()] : [])]);
-  const redraw = () => { applyTheme(); return drawAll(); };
-  button.addEventListener("click", () => { chosen = theme() === "dark" ? "light" : "dark"; redraw(); });
-  darkSystem.addEventListener("change", redraw);
-  printing.addEventListener("change", redraw);
-  // Paper cannot be clicked: what is folded away is printed too.
-  let folded = [];
-  addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    folded.forEach((part) => { part.open = true; });
-  });
-  addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
-  await drawAll();
-  document.documentElement.dataset.ready = "yes";
-})();
+  return () => Promise.all([drawMap(), data.rest ? drawRest() : drawMmd(), ...(data.winner ? [drawTrace()] : [])]);
+});

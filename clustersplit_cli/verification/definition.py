@@ -1,0 +1,103 @@
+"""Do MMD, Psi and scatter agree with their definitions? In memory, or block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from clustersplit_cli.core.direct import Definition, SpelledKernel, unbiased
+from clustersplit_cli.core.geometry import choose_landmarks
+from clustersplit_cli.engines.definition import define_linear, define_nystrom
+from clustersplit_cli.engines.samples import gather, trace_numbers
+from clustersplit_cli.holding import Streams
+from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+from clustersplit_cli.scaling import BlockwiseSplit, Job
+
+NAME = "by definition"
+TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}
+"""The report's kernel may be in float32; a Nyström kernel's small eigenvalues are sensitive to that."""
+ESTIMATE_TOLERANCE = 1e-5
+
+
+def check_definition(
+    report: Mapping[str, Any],
+    found: Definition,
+    geometry: str,
+    n: int,
+    slack_of_scatter: float = 0.0,
+    estimate: float | None = None,
+) -> Check:
+    """Compare what a report states with sums of kernel values in float64.
+
+    Parameters
+    ----------
+    n : rows.
+    slack_of_scatter : by how much an estimate of the scatter may be off.
+    estimate : the unbiased MMD² of the subsample, if that was computed too.
+    """
+    tolerance = TOLERANCE[geometry]
+    # Rounding is relative to the scatter that the numbers are differences of.
+    rounding = tolerance * abs(found.ssq_total)
+    of_mmd, of_scatter = rounding / n, rounding + slack_of_scatter
+    try:
+        triples = {
+            "mmd.value": (report["mmd"]["value"] ** 2, found.mmd_squared, of_mmd),
+            "mmd.squared": (report["mmd"]["squared"], found.mmd_squared, of_mmd),
+            "objective.psi": (report["objective"]["psi"], found.psi, of_scatter),
+            "objective.ssq_total": (report["objective"]["ssq_total"], found.ssq_total, of_scatter),
+        }
+        wrong = [
+            f"{key} gives {stated:.9g}, {NAME} {value:.9g}"
+            for key, (stated, value, slack) in triples.items()
+            if not abs(stated - value) <= max(tolerance * abs(value), slack)
+        ]
+        if estimate is not None:
+            stated = report["mmd"]["subsample"]["mmd_squared_unbiased"]
+            if not abs(stated - estimate) <= ESTIMATE_TOLERANCE * max(abs(estimate), found.ssq_total / n):
+                wrong.append(f"mmd.subsample gives {stated:.9g}, {NAME} {estimate:.9g}")
+    except (KeyError, TypeError):
+        return Check(NAME, FAILED, "the report states no MMD or no objective")
+    if not np.isfinite([found.mmd_squared, found.psi, found.ssq_total]).all():
+        return Check(NAME, SKIPPED, "the features are too large to be squared")
+    if wrong:
+        return Check(NAME, FAILED, "; ".join(wrong))
+    return Check(NAME, OK, f"MMD {max(found.mmd_squared, 0.0) ** 0.5:.6g}, Psi {found.psi:.6g} in float64")
+
+
+def check_definition_in_pieces(report: Mapping[str, Any], measured: BlockwiseSplit, job: Job) -> Check:
+    """Do the same for the labels that the engine's shards were given.
+
+    All rows are summed in float64. The trace of a Nyström kernel, and the estimate under the exact kernel,
+    come from the rows that the seed draws for them, which are brought together.
+    """
+    ahead, layout, options = measured.ahead, job.layout, job.options
+    kernel, n = ahead.prepared.kernel, ahead.surveyed.n
+    spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
+    shift = ahead.surveyed.moments.mean
+    if options.standardize == "zscore":
+        deviation = ahead.surveyed.moments.deviation
+        spelled = SpelledKernel(
+            kernel.name, kernel.gamma, kernel.degree, "zscore", shift, np.where(deviation > 0, deviation, 1.0)
+        )
+    if options.standardize == "zscore" or not spelled.is_translatable:
+        shift = np.zeros(layout.width)
+    sizes = (measured.report.sizes.val or 0, n)
+    if ahead.mixing is None:
+        found = define_linear(job.engine, spelled, shift, sizes)
+        return check_definition(report, found, "linear", n)
+    wanted = {
+        "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
+        "trace": trace_numbers(n),
+    }
+    drawn = measured.subsampled
+    if drawn is not None and drawn.estimate is not None:
+        wanted |= {"val": drawn.val, "train": drawn.train}
+    at_hand = gather(job.engine, wanted, layout.width, layout.features.dtype)
+    rows = {name: at_hand.rows(numbers) for name, numbers in wanted.items()}
+    found = define_nystrom(job.engine, spelled, shift, sizes, rows["landmarks"], rows["trace"])
+    estimate = None
+    if "val" in rows:
+        estimate = unbiased(spelled, *(spelled.rows(rows[side]) - shift for side in ("val", "train")))
+    return check_definition(report, found, "nystrom", n, estimate=estimate)
