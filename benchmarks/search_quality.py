@@ -22,7 +22,7 @@ from clustersplit_cli.core.dense import dense_geometry
 from clustersplit_cli.core.factored import linear_geometry
 from clustersplit_cli.core.features import Features, moments
 from clustersplit_cli.core.geometry import Geometry
-from clustersplit_cli.core.image import make_image
+from clustersplit_cli.core.image import image_rank, make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Problem, discrepancy, evaluate
@@ -73,7 +73,7 @@ def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
     """MMD that one search reaches."""
     found = search(
         problem,
-        make_image(problem.geometry, np.random.default_rng([seed, 1])),
+        make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n)),
         Selection,
         workers,
         restarts=10,

@@ -9,7 +9,7 @@ from functools import cached_property
 from threading import RLock
 
 from clustersplit_cli.core.coupled import Coupling
-from clustersplit_cli.core.image import Image, make_image
+from clustersplit_cli.core.image import Image, image_rank, make_image
 from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.requirements import Requirements
@@ -50,7 +50,8 @@ class Setting:
             return self.__dict__.get("image") or self._make_image()
 
     def _make_image(self) -> Image:
-        image = make_image(self.problem.geometry, self.streams.image)
+        geometry = self.problem.geometry
+        image = make_image(geometry, self.streams.image, image_rank(geometry.n))
         # The search and the bound look along the same directions, unless there are several families of cells.
         return image.turned(self.problem.constraints, self.workers) if self.requirements.separates else image
 

@@ -16,7 +16,7 @@ from clustersplit_cli.core.workers import Workers, tiles
 
 FEWEST_LANDMARKS, MOST_LANDMARKS = 256, 512
 ROWS_PER_LANDMARK = 16
-"""More landmarks than that cost as much as what they save, and find nothing better."""
+"""With more landmarks than that, splits in two cost more than they save, and nothing better is found."""
 SAMPLE_ROWS = 8_192
 TURNING_ROWS = 4_096
 """Rows that tell along which directions a kernel varies within cells."""
@@ -103,18 +103,12 @@ class Image:
 
 
 def image_rank(n: int) -> int:
-    """Landmarks that an image of a kernel on n rows has."""
+    """Landmarks that suffice to split n rows in two."""
     return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_LANDMARKS), MOST_LANDMARKS)
 
 
-def make_image(geometry: Geometry, rng: np.random.Generator, rank: int | None = None) -> Image:
-    """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more.
-
-    Parameters
-    ----------
-    rank : number of landmarks; None for what the number of rows asks for.
-    """
-    rank = image_rank(geometry.n) if rank is None else rank
+def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LANDMARKS) -> Image:
+    """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more."""
     if isinstance(geometry, FactorGeometry) and geometry.mixing is None and geometry.width <= rank:
         return Image(geometry, None, np.eye(geometry.width, dtype=geometry.search_dtype))
     landmarks = geometry.draw_landmarks(rank, rng)
