@@ -19,14 +19,15 @@ from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.factoring import linear_geometry
 from clustersplit_cli.core.features import Features, moments
 from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.image import image_rank, make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Problem, discrepancy, evaluate
-from clustersplit_cli.core.search import EFFORTS, search
+from clustersplit_cli.core.search import search
 from clustersplit_cli.core.starts import random_splits
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import ReadRequest

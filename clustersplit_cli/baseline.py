@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.search import Run, Solution, Step
+from clustersplit_cli.core.solution import Run, Solution, Step
 from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED, Ground
 from clustersplit_cli.core.strategies.domains import leave_one_out
 from clustersplit_cli.core.strategies.unconstrained import EFFORT, MAX_ITER, RESTARTS

@@ -15,13 +15,14 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.bound import factored_bound
 from clustersplit_cli.core.centroids import FactoredKernel
 from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.exact_sum import merged
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.mmd import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.problem import Problem, split_weights
-from clustersplit_cli.core.search import EFFORTS, search
+from clustersplit_cli.core.search import search
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.features import Features, moments
 from clustersplit_cli.core.field import SMALL
 from clustersplit_cli.core.image import SAMPLE_ROWS, image_rank
@@ -19,7 +20,6 @@ from clustersplit_cli.core.kernels import (
     prepare,
     standardize,
 )
-from clustersplit_cli.core.search import EFFORTS
 from clustersplit_cli.core.workers import Workers, pool
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.memory import MemoryPlan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry import Geometry, choose_landmarks
 from clustersplit_cli.core.kernels import KernelSpread, Prepared, off_diagonal_spread
 from clustersplit_cli.core.sparse import SparseFeatures, sparse_geometry

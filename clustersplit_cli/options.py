@@ -79,8 +79,8 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         Naming the option, its value and a value that would do.
     """
     from clustersplit_cli.core.constraints import ROUNDINGS, parse_holdout
+    from clustersplit_cli.core.effort import EFFORTS
     from clustersplit_cli.core.kernels import KERNELS, STANDARDIZATIONS, parse_gamma
-    from clustersplit_cli.core.search import EFFORTS
     from clustersplit_cli.core.tolerances import parse_tolerances
     from clustersplit_cli.core.workers import available_cores
     from clustersplit_cli.engines.memory import memory_budget

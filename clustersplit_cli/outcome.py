@@ -12,7 +12,7 @@ from clustersplit_cli.core.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd import SubsampleEstimate
 from clustersplit_cli.core.problem import Evaluation
 from clustersplit_cli.core.requirements import Requirements
-from clustersplit_cli.core.search import Solution
+from clustersplit_cli.core.solution import Solution
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.memory import MemoryPlan
 from clustersplit_cli.options import CheckedOptions

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.constraints import Cells
 from clustersplit_cli.core.dealing import deal_out
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import (
     Labels,
@@ -23,7 +24,6 @@ from clustersplit_cli.core.partition import (
 )
 from clustersplit_cli.core.partition_search import PartitionSolution, search_partition
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
-from clustersplit_cli.core.search import EFFORTS
 from clustersplit_cli.core.unit_part_search import search_unit_parts
 from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.core.workers import pool

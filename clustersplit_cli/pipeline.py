@@ -25,10 +25,12 @@ from clustersplit_cli.core.cbc import CBCAssigner
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.coupled import coupled_search
 from clustersplit_cli.core.duplicates import lowest_rows_first
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.mmd import subsample_mmd
 from clustersplit_cli.core.problem import Evaluation, Members
-from clustersplit_cli.core.search import EFFORTS, Solution, search
+from clustersplit_cli.core.search import search
+from clustersplit_cli.core.solution import Solution
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.holding import RANDOM_SPLITS, Held, Streams, build_geometry, hold_kernel, plan

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.assessment import certify
-from clustersplit_cli.core.search import Step
+from clustersplit_cli.core.solution import Step
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
 from clustersplit_cli.options import SplitOptions, check_options

@@ -269,10 +269,16 @@ def _in_pieces(
     """Check a run directory whose rows are read in pieces."""
     from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.cli.output import Output
+    from clustersplit_cli.data.readers.naming import shown
     from clustersplit_cli.verification import Claim
     from clustersplit_cli.verification.files import IndexFiles, stated_formats
     from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
 
+    if report["plan"]["geometry"] == "dense":
+        raise UsageError(
+            f"the run in {shown(directory)} has the exact kernel, which takes all rows in one place",
+            hint="use --engine local, with --memory enough for it",
+        )
     output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
     passes = report["config"].get("passes")
     engine = replace(engine, passes=passes if isinstance(passes, int) else None)

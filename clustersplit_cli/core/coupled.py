@@ -18,16 +18,17 @@ from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.branching import solve
 from clustersplit_cli.core.cbc import CBCProgramAssigner
 from clustersplit_cli.core.constraints import Cells, bounded
+from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.explore import explore
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
 from clustersplit_cli.core.program import Assignment, Limits, Program
 from clustersplit_cli.core.requirements import Requirements
-from clustersplit_cli.core.search import Account, Effort, Solution, measure_runs
 from clustersplit_cli.core.settle import settle
+from clustersplit_cli.core.solution import Account, Solution, measure_runs
 from clustersplit_cli.core.starts import at_targets, kick_directions, spectral_scores
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.core.units import first_choice, unit_problem

@@ -1,4 +1,4 @@
-"""Kernels through factors, never forming n x n: linear kernels, Nyström approximations, images."""
+"""A kernel through factors of its rows, never forming n x n; `factoring` makes them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.features import Affine, Features, Floats, Moments
-from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, inverse_root, kernel_diagonal
-from clustersplit_cli.core.kernels import Kernel, half_squares
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.geometry import choose_landmarks
 from clustersplit_cli.core.workers import Workers, tiles
-from clustersplit_cli.progress import Progress, silent
 
-TRACE_ROWS = 16384
 FACTOR_ROWS = 2048
 BLOCK_ROWS = 256
-NEAR = 4.0
-"""Squared length of the mean, in units of the total variance, up to which rounding hardly grows."""
 SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
 CONVERTED_BYTES = 1 << 20
@@ -172,7 +167,7 @@ class FactorGeometry:
 
     def _tiles(self, span: tuple[int, int], dtype: Any) -> Iterator[tuple[int, int]]:
         """Cut a span of rows into tiles."""
-        return _cut(span, self._height(dtype))
+        return cut(span, self._height(dtype))
 
     def _height(self, dtype: Any) -> int:
         """Rows per tile."""
@@ -273,159 +268,8 @@ class FactorGeometry:
         return factors
 
 
-def _cut(span: tuple[int, int], height: int) -> Iterator[tuple[int, int]]:
+def cut(span: tuple[int, int], height: int) -> Iterator[tuple[int, int]]:
     """Cut a span into tiles of at least one row."""
     start, stop = span
     step = max(1, height)
     return ((first, min(stop, first + step)) for first in range(start, stop, step))
-
-
-def linear_geometry(
-    features: Features, kernel: Kernel, workers: Workers, known: Moments | None = None
-) -> FactorGeometry:
-    """The linear (or cosine) kernel through the features themselves; never forms n x n.
-
-    Parameters
-    ----------
-    known : what was found of every row while the features were centred: it saves a pass.
-    """
-    n, d = features.shape
-    if known is not None and known.squares is not None and known.remainder is not None:
-        diagonal, total = known.squares, known.remainder
-        uncentred = _uncentred(features, known)
-    else:
-        (diagonal, total), uncentred = _own_squares(features, kernel, workers), None
-    return FactorGeometry(
-        name="linear",
-        n=n,
-        rows=features.block,
-        take=features.take,
-        width=d,
-        mixing=None,
-        diagonal=diagonal,
-        trace=float(diagonal.sum()),
-        total=total,
-        search_dtype=np.dtype(features.dtype),
-        workers=workers,
-        is_converted=True,
-        uncentred=uncentred,
-    )
-
-
-def _uncentred(features: Features, found: Moments) -> Uncentred | None:
-    """The features as they are, if centring is all that is done to them and they lie near their mean."""
-    step = features.steps[0] if len(features.steps) == 1 else None
-    if not isinstance(step, Affine) or step.shift is None or np.any(step.scale != 1.0):
-        return None
-    if float(step.shift @ step.shift) > NEAR * found.total_variance:
-        return None
-    raw = features.raw
-    return Uncentred(lambda start, stop, dtype: raw[start:stop].astype(dtype, copy=False), step.shift)
-
-
-def _own_squares(
-    features: Features, kernel: Kernel, workers: Workers
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One pass: the diagonal of a linear kernel, and the sum of its rows' factors."""
-    n, d = features.shape
-    diagonal = np.empty(n)
-
-    def one(span: tuple[int, int]) -> NDArray[np.float64]:
-        summed = np.zeros(d)
-        for start, stop in _cut(span, CONVERTED_BYTES // (8 * d)):
-            block = features.block(start, stop, dtype=np.float64)
-            diagonal[start:stop] = kernel.diagonal(block)
-            summed += np.ones(len(block)) @ block
-        return summed
-
-    return diagonal, sum(workers.map(one, tiles(n, SPAN_ROWS)), np.zeros(d))
-
-
-def image_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
-    """The kernel whose factors are given as an array."""
-    diagonal = np.einsum("ij,ij->i", factors, factors, dtype=np.float64)
-    return FactorGeometry(
-        name="image",
-        n=len(factors),
-        rows=lambda start, stop, dtype: factors[start:stop].astype(dtype, copy=False),
-        take=lambda rows, dtype: factors[rows].astype(dtype, copy=False),
-        width=factors.shape[1],
-        mixing=None,
-        diagonal=diagonal,
-        trace=float(diagonal.sum()),
-        total=factors.sum(axis=0, dtype=np.float64),
-        search_dtype=factors.dtype,
-        workers=workers,
-    )
-
-
-def nystrom_geometry(
-    features: Features,
-    kernel: Kernel,
-    landmarks: NDArray[np.int64],
-    workers: Workers,
-    progress: Progress = silent,
-) -> FactorGeometry:
-    """The Nyström approximation K̂ = C W⁺ C' on the given landmark rows."""
-    n, q = features.shape[0], len(landmarks)
-    dtype = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
-    centres = features.take(landmarks)
-    exact = features.take(landmarks, np.float64)
-    matrix: Floats = np.empty((n, q), dtype=dtype)
-    pieces = tiles(n, KERNEL_TILE)
-    factored: list[NDArray[np.float64]] = []
-    sums, lengths = np.zeros((len(pieces), q)), half_squares(centres)
-
-    def one(tile: tuple[int, int] | None) -> None:
-        if tile is None:
-            factored.append(inverse_root(kernel.tile(exact, exact), dtype))
-            return
-        start, stop = tile
-        values = matrix[start:stop]
-        rows = features.block(start, stop)
-        halves = (half_squares(rows), lengths)
-        if rows.dtype == dtype:
-            kernel.tile(rows, centres, halves, values)
-        else:  # computed in more precision than it is kept in
-            values[:] = kernel.tile(rows, centres, halves)
-        sums[start // KERNEL_TILE] = values.sum(axis=0, dtype=np.float64)
-
-    # Factoring keeps one worker busy for a while: it goes first, beside the rest.
-    workers.run(one, [None, *pieces], lambda done: progress("landmarks", done, len(pieces) + 1))
-    mixing = factored[0]
-    trace, trace_error = _nystrom_trace(matrix, mixing.astype(dtype), workers)
-    return FactorGeometry(
-        name="nystrom",
-        n=n,
-        rows=lambda start, stop, kind: matrix[start:stop].astype(kind, copy=False),
-        take=lambda rows, kind: matrix[rows].astype(kind, copy=False),
-        width=q,
-        mixing=mixing,
-        diagonal=kernel_diagonal(features, kernel, workers),
-        trace=trace,
-        total=sums.sum(axis=0),
-        trace_error=trace_error,
-        search_dtype=dtype,
-        workers=workers,
-        landmarks=landmarks,
-    )
-
-
-def _nystrom_trace(matrix: Floats, mixing: Floats, workers: Workers) -> tuple[float, float]:
-    """Sum of the diagonal of C W⁺ C', and its standard error.
-
-    The diagonal of all rows would cost several times the landmark matrix itself, and all it adds is a
-    constant to Psi; beyond `TRACE_ROWS` rows a sample stands for it.
-    """
-    n = len(matrix)
-    rows = choose_landmarks(n, TRACE_ROWS, np.random.default_rng(0))
-
-    def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
-        factors = matrix[rows[slice(*tile)]] @ mixing
-        return np.asarray(np.einsum("ij,ij->i", factors, factors), dtype=np.float64)
-
-    found = np.concatenate(list(workers.map(squared_lengths, tiles(len(rows), KERNEL_TILE))))
-    if len(rows) == n:
-        return float(found.sum()), 0.0
-    spread = float(found.std(ddof=1)) * np.sqrt((1.0 - len(rows) / n) / len(rows))
-    return n * float(found.mean()), n * float(spread)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import restricted_to, sample_rows
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.problem import Members, Problem, split_weights

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.effort import Effort
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.pair_polish import polish_pairs
 from clustersplit_cli.core.partition import Labels, PartAssigner, State, measure, remeasure
-from clustersplit_cli.core.search import Effort, Run, Step
+from clustersplit_cli.core.solution import Run, Step
 from clustersplit_cli.core.trail import joined, shortened
 from clustersplit_cli.progress import Progress, silent
 

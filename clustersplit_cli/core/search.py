@@ -7,9 +7,8 @@ the kernel itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, has_at_most
 from clustersplit_cli.core.explore import agree, explore, perturb
 from clustersplit_cli.core.factored import FactorGeometry
@@ -25,15 +25,16 @@ from clustersplit_cli.core.field import SMALL, make_field
 from clustersplit_cli.core.finish import Finished, finish
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import Descent, descend
-from clustersplit_cli.core.problem import Evaluation, Members, Problem, objectives
+from clustersplit_cli.core.problem import Evaluation, Members, Problem
 from clustersplit_cli.core.settle import settle
+from clustersplit_cli.core.solution import Solution, measure_runs
 from clustersplit_cli.core.starts import (
     kick_directions,
     perturbed_splits,
     random_splits,
     spectral_splits,
 )
-from clustersplit_cli.core.trail import Trail, best_distinct, shortened
+from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
@@ -45,86 +46,6 @@ POLISHED = 4
 """Candidates that are polished on larger problems."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
-EVALUATION_COLUMNS = 48
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long to search beyond the starts.
-
-    Attributes
-    ----------
-    batch : perturbed splits per round.
-    patience : rounds without a worthwhile gain before giving up.
-    max_rounds : rounds of perturbation at most.
-    candidates : splits settled on the kernel itself.
-    exact_rounds : rounds of perturbation on the kernel itself, after settling.
-    """
-
-    batch: int
-    patience: int
-    max_rounds: int
-    candidates: int
-    exact_rounds: int
-
-
-EFFORTS = {
-    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0),
-    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=8, exact_rounds=0),
-    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=8),
-}
-
-
-@dataclass(frozen=True)
-class Step:
-    """The objective after one step of the winning run."""
-
-    phase: str  # start | explore | perturb | lloyd | leap | polish | enumerate
-    iteration: int
-    psi: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """Where one start ended, and Psi on the way there, from its initial split on.
-
-    Steps that were taken on an image of the kernel are as the image saw them, shifted to end at `psi`.
-    """
-
-    start: str
-    iterations: int
-    psi: float
-    mmd: float
-    converged: bool
-    trace: tuple[float, ...] = ()
-
-
-@dataclass
-class Account:
-    """How the programs of a search went: solved, of these with integers, and stopped before the end."""
-
-    solved: int = 0
-    branched: int = 0
-    stopped_early: int = 0
-
-
-@dataclass(frozen=True)
-class Solution:
-    """The best split found, the steps of its run, where all starts ended, and which of them won.
-
-    `optima` are several different splits, best first, if more than one was asked for; else none.
-    `account` is that of the programs, where assignment steps took programs. `measured` is what the split
-    measures, where the search has found that out.
-    """
-
-    members: Members
-    steps: tuple[Step, ...]
-    runs: tuple[Run, ...]
-    winner: int
-    converged: bool
-    optima: tuple[Members, ...] = ()
-    account: Account | None = None
-    measured: Evaluation | None = None
 
 
 def search(
@@ -298,62 +219,3 @@ def _starts(
         return names, spectral
     random = random_splits(field.constraints, rng.spawn(n_random))
     return names, np.concatenate([spectral, random], axis=1)
-
-
-def measure_runs(
-    problem: Problem,
-    names: list[str],
-    ends: list[Trail],
-    best: Trail,
-    known: Mapping[bytes, float] = MappingProxyType({}),
-) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
-    """Measure where all starts ended and what the winner passed, on the kernel itself.
-
-    Parameters
-    ----------
-    known : Psi of splits that were measured before, packed.
-    """
-    packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
-    values = [known.get(split.tobytes()) for split in packed]
-    # Sums of a dense kernel's values over short tiles lose next to nothing in its own precision.
-    is_coarse = problem.n > SMALL and problem.geometry.name == "dense"
-    dtype = problem.geometry.search_dtype if is_coarse else np.float64
-    unknown = [place for place, value in enumerate(values) if value is None]
-    for first in range(0, len(unknown), EVALUATION_COLUMNS):
-        places = unknown[first : first + EVALUATION_COLUMNS]
-        splits = [np.unpackbits(packed[place], count=problem.n).astype(bool) for place in places]
-        for place, value in zip(places, objectives(problem, np.stack(splits, axis=1), dtype), strict=True):
-            values[place] = float(value)
-    psi = np.array(values, dtype=np.float64)
-    if is_coarse:
-        psi[[best.start, -1]] = best.psi  # which came to rest in float64
-    runs = tuple(
-        Run(
-            name,
-            trail.iterations,
-            float(value),
-            _mmd(problem, trail, float(value)),
-            trail.converged,
-            shortened(trail.trace, float(value)),
-        )
-        for name, trail, value in zip(names, ends, psi, strict=False)
-    )
-    return runs, _steps([phase for phase, _ in best.passed], psi[len(ends) :].tolist())
-
-
-def _mmd(problem: Problem, trail: Trail, psi: float) -> float:
-    """MMD from Psi through the ANOVA identity."""
-    n, n_val = problem.n_rows, int(problem.count(trail.members[:, None])[0])
-    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * n / (n_val * (n - n_val))))
-
-
-def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:
-    """Keep the steps that led down to the end.
-
-    A step taken on the image lowers Psi there; on the kernel itself it may be a detour.
-    """
-    kept: list[tuple[str, float]] = []
-    for phase, value in zip(reversed(phases), reversed(psi), strict=True):
-        if not kept or value >= kept[-1][1]:
-            kept.append((phase, value))
-    return tuple(Step(phase, number, value) for number, (phase, value) in enumerate(reversed(kept)))

@@ -9,10 +9,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.partition import Labels
 from clustersplit_cli.core.partition_search import PartitionSolution
-from clustersplit_cli.core.search import Effort, Run, Step
+from clustersplit_cli.core.solution import Run, Step
 from clustersplit_cli.core.trail import shortened
 from clustersplit_cli.core.unit_parts import NOBODY, TAKEN, UnitParts, best_pairs
 from clustersplit_cli.core.units import unit_geometry

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, Constraints, bounded
-from clustersplit_cli.core.factored import TRACE_ROWS
+from clustersplit_cli.core.factoring import TRACE_ROWS
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks
 from clustersplit_cli.core.workers import Workers, tiles

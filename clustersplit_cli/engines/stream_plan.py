@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clustersplit_cli.core.factored import TRACE_ROWS
+from clustersplit_cli.core.factoring import TRACE_ROWS
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines.memory import DEFAULT_LANDMARKS, MemoryPlan
 from clustersplit_cli.errors import MemoryPlanError, UsageError

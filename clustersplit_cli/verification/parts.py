@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.partition import Labels
 from clustersplit_cli.core.partition_search import PartitionSolution
 from clustersplit_cli.core.parts import PartQuotas, parse_parts
-from clustersplit_cli.core.search import Run, Step
+from clustersplit_cli.core.solution import Run, Step
 from clustersplit_cli.core.unit_parts import UnitParts
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices

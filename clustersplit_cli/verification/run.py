@@ -16,7 +16,7 @@ from clustersplit_cli.core.direct import by_definition
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.problem import Members, evaluate
-from clustersplit_cli.core.search import Run, Solution, Step
+from clustersplit_cli.core.solution import Run, Solution, Step
 from clustersplit_cli.core.strategies import WITHOUT_QUOTAS
 from clustersplit_cli.core.workers import pool
 from clustersplit_cli.data.dataset import Dataset

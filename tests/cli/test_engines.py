@@ -176,6 +176,16 @@ def test_what_stream_cannot_do_is_refused_with_a_cure(
     assert not Path("rows_split").exists()
 
 
+def test_a_run_with_the_exact_kernel_cannot_be_verified_in_pieces(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["split", "rows", "--engine", "local", "--quiet"]) == 0
+    assert run(["verify", "rows_split", "--engine", "stream"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert "the run in rows_split has the exact kernel" in lines[-2]
+    assert lines[-1].startswith("hint: use --engine local")
+
+
 @pytest.mark.parametrize("command", [["kfold"], ["baseline", "greedy"]])
 def test_commands_without_engines_say_so(
     rows: Path, command: list[str], capsys: pytest.CaptureFixture[str]

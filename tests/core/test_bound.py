@@ -12,7 +12,7 @@ from clustersplit_cli.core.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
 from clustersplit_cli.core.enumeration import best_of_all, count_splits
-from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.image import Image, make_image
 from clustersplit_cli.core.kernels import prepare

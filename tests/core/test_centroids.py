@@ -7,7 +7,7 @@ import pytest
 
 from clustersplit_cli.core.centroids import FactoredKernel
 from clustersplit_cli.core.constraints import Cells, bounded
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.problem import Problem, evaluate
 from clustersplit_cli.core.workers import pool
 

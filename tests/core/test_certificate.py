@@ -12,7 +12,7 @@ from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry
+from clustersplit_cli.core.factoring import linear_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend

@@ -14,14 +14,15 @@ from clustersplit_cli.core.certificate import certify_program
 from clustersplit_cli.core.constraints import Cells, joint_cells
 from clustersplit_cli.core.coupled import Coupling, coupled_search
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import Geometry, choose_landmarks
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import Kernel, prepare
 from clustersplit_cli.core.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.requirements import Requirements, make_requirements
-from clustersplit_cli.core.search import EFFORTS, Solution
+from clustersplit_cli.core.solution import Solution
 from clustersplit_cli.core.tolerances import parse_tolerances
 from clustersplit_cli.core.units import first_choice, unit_geometry, unit_problem
 from clustersplit_cli.core.workers import Workers

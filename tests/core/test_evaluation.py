@@ -11,7 +11,7 @@ from clustersplit_cli.core.constraints import Cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
 from clustersplit_cli.core.direct import by_definition
 from clustersplit_cli.core.evaluation import mmd_to_outside, see_outside
-from clustersplit_cli.core.factored import linear_geometry
+from clustersplit_cli.core.factoring import linear_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernels import prepare, standardize
 from clustersplit_cli.core.problem import Problem

@@ -5,7 +5,7 @@ import pytest
 
 from clustersplit_cli.core.constraints import bounded, joint_cells
 from clustersplit_cli.core.explore import agree
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.problem import Problem
 from clustersplit_cli.core.search import _promising
 from clustersplit_cli.core.trail import Trail

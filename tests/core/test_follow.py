@@ -14,7 +14,9 @@ from clustersplit_cli.core import follow
 from clustersplit_cli.core import search as search_module
 from clustersplit_cli.core.assignment import Selection, cheaper_orientation
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
-from clustersplit_cli.core.factored import FactorGeometry, linear_geometry, nystrom_geometry
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.factored import FactorGeometry
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.finish import finish
 from clustersplit_cli.core.follow import Follower, Ground
@@ -23,7 +25,8 @@ from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.polish import polish
 from clustersplit_cli.core.problem import Members, Problem, discrepancy, evaluate, objectives
-from clustersplit_cli.core.search import EFFORTS, Solution, search
+from clustersplit_cli.core.search import search
+from clustersplit_cli.core.solution import Solution
 from clustersplit_cli.core.starts import random_splits
 from clustersplit_cli.core.trail import Trail
 from clustersplit_cli.core.workers import Workers, pool

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clustersplit_cli.core import dense, factored
+from clustersplit_cli.core import dense, factored, factoring
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import FactorGeometry, linear_geometry, nystrom_geometry
+from clustersplit_cli.core.factored import FactorGeometry
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import Geometry, choose_landmarks, inverse_root
 from clustersplit_cli.core.image import make_image
@@ -41,8 +42,10 @@ def exact_kernel(prepared: Prepared, n: int) -> NDArray[np.float64]:
 def test_a_geometry_is_one_matrix_however_it_is_asked(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((dense, "KERNEL_TILE"), (factored, "KERNEL_TILE"), (factored, "FACTOR_ROWS")):
-        monkeypatch.setattr(module, name, 17)  # several tiles, and a ragged last one
+    # Several tiles, and ragged last ones.
+    for module, name in ((dense, "KERNEL_TILE"), (factoring, "KERNEL_TILE"), (factored, "FACTOR_ROWS")):
+        monkeypatch.setattr(module, name, 17)
+    monkeypatch.setattr(dense, "TILE_COLUMNS", 23)
     n = 60
     X = np.random.default_rng(1).normal(size=(n, 5)).astype(dtype)
     held, _ = build(holding, X, workers)
@@ -81,9 +84,14 @@ def test_a_geometry_is_one_matrix_however_it_is_asked(
 def test_factors_are_summed_and_spread_in_parts_as_in_one(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("KERNEL_TILE", "FACTOR_ROWS", "BLOCK_ROWS", "SPAN_ROWS")
-    for name, size in zip(names, (17, 7, 5, 19), strict=True):
-        monkeypatch.setattr(factored, name, size)
+    for module, name, size in (
+        (factoring, "KERNEL_TILE", 17),
+        (factored, "FACTOR_ROWS", 7),
+        (factored, "BLOCK_ROWS", 5),
+        (factored, "SPAN_ROWS", 19),
+        (factoring, "SPAN_ROWS", 19),
+    ):
+        monkeypatch.setattr(module, name, size)
     rng = np.random.default_rng(3)
     held, prepared = build(holding, rng.normal(size=(60, 5)).astype(dtype), workers)
     assert isinstance(held, FactorGeometry)
@@ -198,7 +206,7 @@ def test_the_trace_of_many_rows_is_estimated_within_its_standard_error(
 ) -> None:
     X = np.random.default_rng(10).normal(size=(900, 4))
     whole, _ = build("nystrom", X, workers, q=15)
-    monkeypatch.setattr(factored, "TRACE_ROWS", 300)
+    monkeypatch.setattr(factoring, "TRACE_ROWS", 300)
     part, _ = build("nystrom", X, workers, q=15)
     assert whole.trace_error == 0 < part.trace_error < 0.05 * whole.trace
     assert abs(part.trace - whole.trace) < 4 * part.trace_error

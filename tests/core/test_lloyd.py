@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clustersplit_cli.core.assignment import Selection, cheaper_orientation
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry
+from clustersplit_cli.core.factoring import linear_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import Descent, descend, leap

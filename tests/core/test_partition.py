@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells
 from clustersplit_cli.core.dense import DenseGeometry, dense_geometry
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import Kernel
@@ -22,7 +23,6 @@ from clustersplit_cli.core.part_certificate import certify_partition
 from clustersplit_cli.core.partition import Labels, PartAssigner, evaluate_partition, measure, remeasure
 from clustersplit_cli.core.partition_search import search_partition
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, parse_parts, part_quotas
-from clustersplit_cli.core.search import EFFORTS
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import InfeasibleError
 

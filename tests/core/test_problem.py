@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.kernels import prepare

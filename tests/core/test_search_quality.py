@@ -13,14 +13,16 @@ from clustersplit_cli.core import field as module
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.dense import dense_geometry
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.enumeration import best_of_all, count_splits, has_at_most
-from clustersplit_cli.core.factored import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.image import make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend, leap
 from clustersplit_cli.core.problem import Members, Problem, evaluate, objectives
-from clustersplit_cli.core.search import EFFORTS, Solution, search
+from clustersplit_cli.core.search import search
+from clustersplit_cli.core.solution import Solution
 from clustersplit_cli.core.starts import random_splits, spectral_splits
 from clustersplit_cli.core.workers import Workers
 

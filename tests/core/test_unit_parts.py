@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from clustersplit_cli.core.constraints import Cells
 from clustersplit_cli.core.dealing import deal_out
 from clustersplit_cli.core.dense import DenseGeometry
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.parts import PartQuotas, fold_quotas, part_quotas
-from clustersplit_cli.core.search import EFFORTS
 from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.tolerances import smallest_tolerance
 from clustersplit_cli.core.unit_part_search import search_unit_parts

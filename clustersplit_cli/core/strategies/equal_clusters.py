@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Cells, Constraints
-from clustersplit_cli.core.factored import image_geometry
+from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Problem

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.constraints import Cells, Constraints, make_constraints
-from clustersplit_cli.core.factored import linear_geometry
+from clustersplit_cli.core.factoring import linear_geometry
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.problem import Members, Problem, evaluate

@@ -1,0 +1,32 @@
+"""How long a search goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search beyond the starts.
+
+    Attributes
+    ----------
+    batch : perturbed splits per round.
+    patience : rounds without a worthwhile gain before giving up.
+    max_rounds : rounds of perturbation at most.
+    candidates : splits settled on the kernel itself.
+    exact_rounds : rounds of perturbation on the kernel itself, after settling.
+    """
+
+    batch: int
+    patience: int
+    max_rounds: int
+    candidates: int
+    exact_rounds: int
+
+
+EFFORTS = {
+    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0),
+    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=8, exact_rounds=0),
+    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=8),
+}
