@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+PATIENCE = 180.0
+"""Seconds; a busy machine is no failure."""
 
 
 class Cluster:
@@ -157,6 +158,16 @@ def write_table(
     for number, part in enumerate(np.array_split(np.arange(rows), files)):
         pq.write_table(table.take(pa.array(part)), folder / f"part-{number}.parquet", row_group_size=group)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give schedulers and workers on a busy machine more time than a user would."""
+    from clustersplit_cli.engines import cluster, connection
+
+    monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", PATIENCE)
+    for module in (cluster, connection):
+        monkeypatch.setattr(module, "SECONDS_FOR_WORKERS", PATIENCE)
 
 
 @pytest.fixture(scope="session")

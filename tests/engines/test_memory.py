@@ -189,11 +189,12 @@ print(json.dumps([report.plan.geometry, report.plan.bytes, peak_memory() - befor
 @pytest.mark.parametrize(
     ("geometry", "n", "d", "options"),
     [
-        ("dense", 3000, 20, {}),
+        # Steps run side by side if the machine lets them, so the peak differs from run to run. What is held
+        # throughout, the features or half of the kernel, is more than the least share by itself.
+        ("dense", 6000, 20, {}),
         ("dense", 1024, 15_000, {}),
         ("nystrom", 6000, 20, {"nystrom": "1000"}),
-        # So many rows that what they take outweighs what threads may, which depends on who runs when.
-        ("linear", 50_000, 50, {"kernel": "linear"}),
+        ("linear", 40_000, 300, {"kernel": "linear"}),
         ("linear", 200, 1500, {"kernel": "linear"}),
     ],
 )
