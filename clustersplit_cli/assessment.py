@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
@@ -73,11 +73,10 @@ class Ahead:
 
     def __init__(self, setting: Setting, stopwatch: Stopwatch) -> None:
         self._setting, self._stopwatch = setting, stopwatch
-        self._aside = ThreadPoolExecutor(2)
-        self._program: Future[AssignmentProgram | None] | None = None
+        self._aside = ThreadPoolExecutor(3)
         self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
         self.context = self._aside.submit(self._measure_context)
-        self.context.add_done_callback(self._state_program)
+        self._program = self._aside.submit(self._state_program)
 
     def __enter__(self) -> Ahead:
         return self
@@ -87,21 +86,23 @@ class Ahead:
 
     def certify(self, members: Members, measured: Evaluation | None) -> None:
         """Begin to certify the split that was found, once it is measured."""
-        setting, stopwatch, stating = self._setting, self._stopwatch, self._program
+        setting, stopwatch = self._setting, self._stopwatch
         known = measured or measure(setting, members, stopwatch)
 
         def certified() -> tuple[Evaluation, FixedPoint | None]:
-            program = None if stating is None else stating.result()
+            # A program that is not even begun is stated sooner here.
+            program = self._program.result() if self.context.done() else None
             return prove(setting, members, known, stopwatch, program)
 
         self.certified = self._aside.submit(certified)
 
-    def _state_program(self, context: Future[Context | None]) -> None:
-        """Begin to state the program that certifies whatever split will be found, if one is to be solved."""
+    def _state_program(self) -> AssignmentProgram | None:
+        """State the program that certifies whatever split will be found, once there is nothing else to do."""
         constraints, how = self._setting.problem.constraints, self._setting.options.certify
-        wanted = self._setting.requirements.separates and _by_cbc(constraints, how)
-        if wanted and self.certified is None and not context.cancelled() and context.exception() is None:
-            self._program = self._aside.submit(AssignmentProgram, constraints)
+        if not (self._setting.requirements.separates and _by_cbc(constraints, how)):
+            return None
+        wait([self.context])
+        return AssignmentProgram(constraints) if self.certified is None else None
 
     def _measure_context(self) -> Context | None:
         """The context, unless it shares random streams with the search: then it has to wait."""
