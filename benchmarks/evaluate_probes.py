@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from clustersplit_cli.reports.evaluation_terminal import probability
+
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 PAGE = ROOT / "docs" / "evaluation.md"
@@ -52,6 +54,12 @@ def estimate(found: dict[str, Any] | None, factor: float = 100, digits: int = 1,
         return ""
     mean = f"{factor * found['mean']:{sign}.{digits}f}"
     return mean if found["se"] is None else f"{mean} ± {factor * found['se']:.{digits}f}"
+
+
+def correlation(found: dict[str, Any]) -> str:
+    """Spearman's rho with its p-value."""
+    value = probability(found["p_value"])
+    return f"rho {found['rho']:+.2f} (p {value.replace('<', '< ') if value[0] == '<' else f'= {value}'})"
 
 
 def section(name: str, mean: dict[str, Any], worst: dict[str, Any]) -> list[str]:
@@ -99,10 +107,8 @@ def section(name: str, mean: dict[str, Any], worst: dict[str, Any]) -> list[str]
     found = mean["discrepancy"]
     lines += [
         "",
-        f"MMD(T,V) and test accuracy: rho {found['strategies']['rho']:+.2f} (p = "
-        f"{found['strategies']['p_value']:.3f}) over {found['strategies']['n']} strategies, "
-        f"{found['runs']['rho']:+.2f} (p = {found['runs']['p_value']:.3f}) over {found['runs']['n']} runs "
-        "less their round's mean.",
+        f"MMD(T,V) and test accuracy: {correlation(found['strategies'])} over {found['strategies']['n']} "
+        f"strategies, {correlation(found['runs'])} over {found['runs']['n']} runs less their round's mean.",
         "",
     ]
     for protocol in mean["protocols"]:
