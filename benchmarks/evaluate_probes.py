@@ -52,7 +52,7 @@ def estimate(found: dict[str, Any] | None, factor: float = 100, digits: int = 1,
     """A mean and its standard error."""
     if found is None:
         return ""
-    mean = f"{factor * found['mean']:{sign}.{digits}f}"
+    mean = f"{round(factor * found['mean'], digits) + 0.0:{sign}.{digits}f}"
     return mean if found["se"] is None else f"{mean} ± {factor * found['se']:.{digits}f}"
 
 

@@ -61,7 +61,8 @@ def _gain(score: StrategyScore) -> str:
 
 
 def _points(found: Estimate, *, signed: bool = False) -> str:
-    mean = f"{100 * found.mean:+.1f}" if signed else points(found.mean)
+    # Rounded first, and zero added: nothing is called -0.0.
+    mean = f"{round(100 * found.mean, 1) + 0.0:+.1f}" if signed else points(found.mean)
     return mean if found.se is None else f"{mean} ± {points(found.se)}"
 
 

@@ -103,14 +103,18 @@ def percent(found: Estimate, unit: str = "", *, signed: bool = False) -> str:
 
     >>> percent(Estimate(0.8123, 0.004), "%"), percent(Estimate(0.021, None), signed=True)
     ('81.2 ± 0.4%', '+2.1')
+    >>> percent(Estimate(-0.0001, 0.0), signed=True)
+    '+0.0 ± 0.0'
     """
-    mean = f"{100 * found.mean:+.1f}" if signed else f"{100 * found.mean:.1f}"
+    value = round(100 * found.mean, 1) + 0.0  # which turns -0.0 into 0.0
+    mean = f"{value:+.1f}" if signed else f"{value:.1f}"
     return (mean if found.se is None else f"{mean} ± {100 * found.se:.1f}") + unit
 
 
 def share(found: Estimate) -> str:
     """A percentage without decimals."""
-    return f"{found.mean:.0f}%" if found.se is None else f"{found.mean:.0f} ± {found.se:.0f}%"
+    mean = f"{round(found.mean) + 0:d}"
+    return f"{mean}%" if found.se is None else f"{mean} ± {found.se:.0f}%"
 
 
 def probability(value: float) -> str:
