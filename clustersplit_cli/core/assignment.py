@@ -98,6 +98,21 @@ def cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
     return chosen
 
 
+def nth_smallest(
+    values: NDArray[Any], constraints: Constraints, ranks: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The value of the given rank, from 0, in every cell, of values that go cell by cell."""
+    offsets = constraints.offsets
+    if constraints.n > SMALL_CELL * len(ranks):
+        spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), ranks.tolist(), strict=True)
+        return np.array([np.partition(values[start:stop], rank)[rank] for start, stop, rank in spans])
+    # By value, then by cell in the narrowest integers, which are sorted by their digits.
+    codes = np.repeat(np.arange(len(ranks), dtype=np.min_scalar_type(len(ranks))), np.diff(offsets))
+    order = np.argsort(values)
+    order = order[np.argsort(codes[order], kind="stable")]
+    return np.asarray(values[order[offsets[:-1] + ranks]])
+
+
 def cheaper_orientation(
     difference: NDArray[Any], assigner: Assigner, present: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.assignment import cheapest
-from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.assignment import Selection, nth_smallest
+from clustersplit_cli.core.constraints import Constraints, restricted_to
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.polish import polish
@@ -39,13 +39,15 @@ class Ground:
     limits: Constraints
     n_val: int
     norms: NDArray[np.float64]  # (n,), at least |phi_i|, cell by cell
+    selection: Selection  # of rows that go cell by cell
 
     @classmethod
     def of(cls, problem: Problem, geometry: FactorGeometry) -> Ground:
         """Look at a problem whose quotas are exact."""
         limits = problem.constraints
         norms = np.sqrt(np.maximum(geometry.diagonal, 0.0))[limits.order]
-        return cls(problem, geometry, limits, int(limits.target.sum()), norms)
+        selection = Selection(restricted_to(limits, limits.order))
+        return cls(problem, geometry, limits, int(limits.target.sum()), norms, selection)
 
     @property
     def n_train(self) -> int:
@@ -79,7 +81,7 @@ class Follower:
     in_val: Members
     summed: NDArray[np.float64]
     witness: NDArray[np.float64]
-    seen: NDArray[np.int16]
+    seen: NDArray[np.int32]
     looks: list[tuple[NDArray[np.float64], float]] = field(default_factory=list)
 
     @classmethod
@@ -87,7 +89,7 @@ class Follower:
         """Begin at a split whose sums and witness, to some rounding, are known."""
         order = ground.limits.order
         n = len(order)
-        follower = cls(ground, members[order], summed, np.empty(n), np.zeros(n, dtype=np.int16))
+        follower = cls(ground, members[order], summed, np.empty(n), np.zeros(n, dtype=np.int32))
         follower.renew(witness)
         return follower
 
@@ -169,14 +171,9 @@ class Follower:
 
     def _choice(self) -> Members:
         """The quota's worth of rows of largest witness in every cell, whose others are not looked at."""
-        limits = self.ground.limits
         self._refresh()
         # The others lie on their side of the threshold whatever their witness is by now, and rank there too.
-        chosen = np.zeros(len(self.in_val), dtype=bool)
-        for cell, quota in enumerate(limits.target.tolist()):
-            span = slice(limits.offsets[cell], limits.offsets[cell + 1])
-            chosen[span] = cheapest(-self.witness[span][None], quota)[0]
-        return chosen
+        return self.ground.selection.choose(-self.witness[:, None])[:, 0]
 
     def _refresh(self, reach: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
         """Look at all rows that may be on either side of their cell's threshold, or within reach of it."""
@@ -200,16 +197,13 @@ class Follower:
         """The rows that may be on either side of their cell's threshold, or within reach of it."""
         limits = self.ground.limits
         low, high = self._range(reach)
-        is_open = np.zeros(len(low), dtype=bool)
-        for cell, quota in enumerate(limits.target.tolist()):
-            span = slice(limits.offsets[cell], limits.offsets[cell + 1])
-            size = span.stop - span.start
-            if not 0 < quota < size:
-                continue
-            # The quota-th largest witness is no less than that of the least they can be.
-            least = np.partition(low[span], size - quota)[size - quota]
-            most = np.partition(high[span], size - quota - 1)[size - quota - 1]
-            is_open[span] = (high[span] >= least) & (low[span] <= most)
+        sizes, left = limits.cells.sizes, limits.cells.sizes - limits.target
+        # The quota-th largest witness is no less than that of the least they can be.
+        least = nth_smallest(low, limits, np.minimum(left, sizes - 1))
+        most = nth_smallest(high, limits, np.maximum(left - 1, 0))
+        # Where all rows of a cell go to one side, it has no threshold.
+        least[(left == 0) | (left == sizes)] = np.inf
+        is_open = (high >= np.repeat(least, sizes)) & (low <= np.repeat(most, sizes))
         return np.flatnonzero(is_open)
 
     def _look(self, places: NDArray[np.int64]) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clustersplit_cli.core import assignment
-from clustersplit_cli.core.assignment import Selection, cheaper_orientation
+from clustersplit_cli.core.assignment import Selection, cheaper_orientation, nth_smallest
 from clustersplit_cli.core.cbc import CBCAssigner, cbc_version, find_cbc, solve_assignment
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.workers import Workers
@@ -228,3 +228,20 @@ def test_the_disjunction_is_the_minimum_of_the_two_programs(tolerance: str) -> N
         cost = cheaper_orientation(difference[:, None], Selection(limits))[1][0]
         kept, turned = lp_by_highs(difference, limits), difference.sum() + lp_by_highs(-difference, limits)
         assert cost == pytest.approx(min(kept, turned), rel=1e-9, abs=1e-9)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 200), min_size=1, max_size=12),
+    seed=st.integers(0, 10**6),
+    tied=st.booleans(),
+)
+@settings(max_examples=80)
+def test_the_value_of_a_rank_is_that_of_the_sorted_cell(sizes: list[int], seed: int, tied: bool) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = [4, *sizes]
+    limits = constraints_of(np.repeat(np.arange(len(sizes)), sizes), "0.5")
+    values = rng.integers(0, 3, size=sum(sizes)).astype(float) if tied else rng.normal(size=sum(sizes))
+    ranks = np.array([rng.integers(size) for size in sizes])
+    cells = np.split(values, np.cumsum(sizes)[:-1])
+    expected = [sorted(cell.tolist())[rank] for cell, rank in zip(cells, ranks, strict=True)]
+    assert nth_smallest(values, limits, ranks).tolist() == expected
