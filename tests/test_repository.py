@@ -82,7 +82,7 @@ def test_imports_between_rooms_go_one_way() -> None:
 
 def test_pulp_is_imported_in_one_module() -> None:
     importers = {path for path in modules() if "pulp" in map(room_of, imports_of(path))}
-    assert importers == {PACKAGE / "core" / "cbc.py"}
+    assert importers == {PACKAGE / "core" / "pulp_model.py"}
 
 
 def test_nothing_is_printed_past_the_console() -> None:

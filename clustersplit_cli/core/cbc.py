@@ -1,4 +1,4 @@
-"""The assignment step as a linear program for PuLP and CBC; the only module that imports pulp.
+"""The assignment step as a linear program for PuLP and CBC.
 
 With up to two families of cells the constraint matrix is totally unimodular: the binary program is solved
 with its variables relaxed to [0, 1] and still ends in integers. Otherwise integer variables are asked for
@@ -11,12 +11,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,9 @@ from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.program import Program
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import SolverError
+
+if TYPE_CHECKING:
+    from clustersplit_cli.core.pulp_model import Branching, Model, Row
 
 INTEGRALITY_TOLERANCE = 1e-6
 
@@ -106,7 +107,7 @@ class AssignmentProgram:
             (rows, np.ones(len(rows), np.int64), int(low), int(high))
             for rows, low, high in zip(members, constraints.lower, constraints.upper, strict=True)
         ]
-        self._model = _Model(rows, np.full(constraints.n, -1, np.int8))
+        self._model = _model(rows, np.full(constraints.n, -1, np.int8))
 
     def solve(self, costs: NDArray[Any]) -> LPSolution:
         """Solve it relaxed; parameters and errors as in `solve_assignment`."""
@@ -136,11 +137,13 @@ def solve_program(
         (matrix.indices[first:last], matrix.data[first:last], int(low), int(high))
         for first, last, low, high in spans
     ]
-    values, cost = _Model(rows, program.fixed).solve(costs)
+    values, cost = _model(rows, program.fixed).solve(costs)
     if np.abs(values - np.round(values)).max(initial=0.0) <= INTEGRALITY_TOLERANCE:
         return LPSolution("optimal", values > 0.5, True, cost)
-    search = _Branching(present, gap, seconds)
-    found, best = _Model(rows, program.fixed, search).branch(costs)
+    from clustersplit_cli.core.pulp_model import Branching
+
+    search = Branching(present, gap, seconds)
+    found, best = _model(rows, program.fixed, search).branch(costs)
     if found is None:
         if present is None:
             raise SolverError(
@@ -174,113 +177,15 @@ def solve_transport(
     rows += [(place[:, part], one[:m], int(lower[part]), int(upper[part])) for part in range(k)]
     # Costs that all parts of a row share change nothing, and would make CBC's tolerances coarse.
     relative = (costs - costs.min(axis=1)[:, None]).reshape(-1)
-    values, _ = _Model(rows, np.full(m * k, -1, np.int8)).solve(relative)
+    values, _ = _model(rows, np.full(m * k, -1, np.int8)).solve(relative)
     distance = float(np.abs(values - np.round(values)).max(initial=0.0))
     return values.reshape(m, k).argmax(axis=1), distance <= INTEGRALITY_TOLERANCE
 
 
-@dataclass
-class _Branching:
-    """Ask for integers, from a choice and within limits; says afterwards whether time ran out."""
+def _model(rows: Sequence[Row], fixed: NDArray[np.int8], search: Branching | None = None) -> Model:
+    from clustersplit_cli.core.pulp_model import Model  # pulp takes a while to import
 
-    present: NDArray[np.bool_] | None
-    gap: float
-    seconds: float | None
-    stopped_early: bool = False
-
-
-_Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
-
-
-class _Model:
-    """One program as PuLP holds it: which atoms to choose, without their costs."""
-
-    def __init__(
-        self, rows: Sequence[_Row], fixed: NDArray[np.int8], search: _Branching | None = None
-    ) -> None:
-        import pulp
-
-        self._binary, self._search = find_cbc(), search
-        self._program = pulp.LpProblem("assignment", pulp.LpMinimize)
-        kind = pulp.LpContinuous if search is None else pulp.LpInteger
-        low, high = np.maximum(fixed, 0).tolist(), np.where(fixed == 0, 0, 1).tolist()
-        self._atoms = [
-            self._program.add_variable(f"u{atom}", low[atom], high[atom], kind) for atom in range(len(fixed))
-        ]
-        for members, weights, least, most in rows:
-            count = [(self._atoms[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
-            senses = (
-                [(pulp.LpConstraintEQ, least)]
-                if least == most
-                else [(pulp.LpConstraintGE, least), (pulp.LpConstraintLE, most)]
-            )
-            for sense, bound in senses:
-                self._program += pulp.LpConstraint(pulp.LpAffineExpression(count), sense, rhs=bound)
-
-    def solve(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-        """Return the values of a relaxed program, proven optimal, and their cost."""
-        import pulp
-
-        if not self._run(costs, {}):
-            status = pulp.LpStatus[self._program.status].lower()
-            raise SolverError(
-                f"CBC did not prove the assignment program optimal (status: {status})",
-                hint=f"binary: {self._binary}",
-            )
-        return self._values(costs)
-
-    def branch(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64] | None, float]:
-        """Return integer values and their cost, or None if nothing was found in time."""
-        import pulp
-
-        search = self._search
-        assert search is not None
-        options = {"gapRel": search.gap, "timeLimit": search.seconds, "warmStart": search.present is not None}
-        for atom, chosen in zip(self._atoms, [] if search.present is None else search.present, strict=False):
-            atom.setInitialValue(int(chosen))
-        search.stopped_early = not self._run(costs, options)
-        if self._program.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            return None, np.inf
-        return self._values(costs)
-
-    def _run(self, costs: NDArray[Any], options: dict[str, Any]) -> bool:
-        """Let CBC solve the program; return whether it proved the solution optimal."""
-        import pulp
-
-        # CBC's tolerances are absolute: bring costs to a common scale.
-        scale = float(np.abs(costs).max(initial=0.0)) or 1.0
-        self._program.setObjective(
-            pulp.LpAffineExpression(zip(self._atoms, (costs / scale).tolist(), strict=True))
-        )
-        with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
-            solver = pulp.COIN_CMD(path=self._binary, msg=False, threads=1, **options)
-            solver.tmpDir = folder
-            try:
-                self._program.solve(solver)
-            except (pulp.PulpSolverError, OSError) as error:
-                raise SolverError(
-                    f"CBC failed on the assignment program: {error}", hint=f"binary: {self._binary}"
-                ) from error
-        # PuLP says "Optimal" even when CBC only ran out of time; the solution status tells them apart.
-        return bool(
-            self._program.status == pulp.LpStatusOptimal
-            and self._program.sol_status == pulp.LpSolutionOptimal
-        )
-
-    def _values(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-        values = np.array([atom.varValue or 0.0 for atom in self._atoms])
-        return values, float(np.asarray(costs, dtype=np.float64) @ values)
-
-
-def _plain_folder() -> str:
-    """A temporary folder whose path has no white space: PuLP splits CBC's command line at spaces."""
-    for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", str(Path.home())):
-        if not re.search(r"\s", folder) and os.access(folder, os.W_OK):
-            return folder
-    raise SolverError(
-        f"CBC needs a writable temporary folder without spaces in its path, got '{tempfile.gettempdir()}'",
-        hint="set TMPDIR to such a folder",
-    )
+    return Model(find_cbc(), rows, fixed, search)
 
 
 @dataclass(frozen=True)

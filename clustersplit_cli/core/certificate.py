@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +52,8 @@ def certify_by_cbc(
     """
     difference = evaluation.difference
     program = program or AssignmentProgram(constraints)
-    kept, turned = program.solve(difference), program.solve(-difference)
+    with ThreadPoolExecutor(2) as both:
+        kept, turned = both.map(program.solve, (difference, -difference))
     costs = (
         evaluation.training_cost + float(difference[kept.chosen].sum()),
         evaluation.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),

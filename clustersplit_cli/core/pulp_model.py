@@ -1,0 +1,171 @@
+"""A linear program as PuLP holds it and CBC solves it; the only module that imports pulp."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pulp
+from numpy.typing import NDArray
+
+from clustersplit_cli.errors import SolverError
+
+Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
+"""A constraint: atoms, their weights, and the least and most that the chosen ones may weigh."""
+
+
+@dataclass
+class Branching:
+    """Ask for integers, from a choice and within limits; says afterwards whether time ran out."""
+
+    present: NDArray[np.bool_] | None
+    gap: float
+    seconds: float | None
+    stopped_early: bool = False
+
+
+class Model:
+    """Which atoms to choose: a program without its costs, to be solved for one cost after another."""
+
+    def __init__(
+        self, binary: str, rows: Sequence[Row], fixed: NDArray[np.int8], search: Branching | None = None
+    ) -> None:
+        self._binary, self._search = binary, search
+        self._program = _Program()
+        kind = pulp.LpContinuous if search is None else pulp.LpInteger
+        low, high = np.maximum(fixed, 0).tolist(), np.where(fixed == 0, 0, 1).tolist()
+        self._atoms = [
+            self._program.add_variable(f"X{atom:07d}", low[atom], high[atom], kind)
+            for atom in range(len(fixed))
+        ]
+        constraints: list[pulp.LpConstraint] = []
+        for members, weights, least, most in rows:
+            count = [(self._atoms[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
+            senses = (
+                [(pulp.LpConstraintEQ, least)]
+                if least == most
+                else [(pulp.LpConstraintGE, least), (pulp.LpConstraintLE, most)]
+            )
+            for sense, bound in senses:
+                name = f"C{len(constraints):07d}"
+                constraints.append(pulp.LpConstraint(pulp.LpAffineExpression(count), sense, name, bound))
+                self._program += constraints[-1]
+        self._program.state(self._atoms, constraints)
+
+    def solve(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+        """Return the values of a relaxed program, proven optimal, and their cost."""
+        program, proven = self._run(costs, {})
+        if not proven:
+            status = pulp.LpStatus[program.status].lower()
+            raise SolverError(
+                f"CBC did not prove the assignment program optimal (status: {status})",
+                hint=f"binary: {self._binary}",
+            )
+        return self._values(program, costs)
+
+    def branch(self, costs: NDArray[Any]) -> tuple[NDArray[np.float64] | None, float]:
+        """Return integer values and their cost, or None if nothing was found in time."""
+        search = self._search
+        assert search is not None
+        options = {"gapRel": search.gap, "timeLimit": search.seconds, "warmStart": search.present is not None}
+        for atom, chosen in zip(self._atoms, [] if search.present is None else search.present, strict=False):
+            atom.setInitialValue(int(chosen))
+        program, proven = self._run(costs, options)
+        search.stopped_early = not proven
+        if program.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+            return None, np.inf
+        return self._values(program, costs)
+
+    def _run(self, costs: NDArray[Any], options: dict[str, Any]) -> tuple[_Program, bool]:
+        """Let CBC solve the program; return it with what was found, and whether that was proven optimal."""
+        program = copy(self._program)  # so that several can be solved at a time
+        # CBC's tolerances are absolute: bring costs to a common scale.
+        scale = float(np.abs(costs).max(initial=0.0)) or 1.0
+        program.setObjective(pulp.LpAffineExpression(zip(self._atoms, (costs / scale).tolist(), strict=True)))
+        with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
+            solver = pulp.COIN_CMD(path=self._binary, msg=False, threads=1, **options)
+            solver.tmpDir = folder
+            try:
+                program.solve(solver)
+            except (pulp.PulpSolverError, OSError) as error:
+                raise SolverError(
+                    f"CBC failed on the assignment program: {error}", hint=f"binary: {self._binary}"
+                ) from error
+        # PuLP says "Optimal" even when CBC only ran out of time; the solution status tells them apart.
+        is_optimal = program.status == pulp.LpStatusOptimal
+        return program, bool(is_optimal and program.sol_status == pulp.LpSolutionOptimal)
+
+    def _values(self, program: _Program, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+        values = np.array([program.values[atom.name] for atom in self._atoms])
+        return values, float(np.asarray(costs, dtype=np.float64) @ values)
+
+
+class _Program(pulp.LpProblem):  # type: ignore[misc]
+    """A program of which only the costs change from one solution to the next.
+
+    PuLP walks over all variables several times to write CBC's file and to store what CBC found, which takes
+    longer than CBC does. Here all of the file but the costs is written once, and the values found are kept
+    as they are read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("assignment", pulp.LpMinimize)
+        self.values: dict[str, float] = {}
+        self._pattern = ""
+
+    def state(self, atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> None:
+        """Prepare the file, once all variables and constraints are there."""
+        self._atoms = atoms
+        self._names = tuple({each.name: each.name for each in some} for some in (atoms, constraints))
+        self._pattern = _mps_pattern(atoms, constraints)
+
+    def writeMPS(self, filename: str, *arguments: Any, **options: Any) -> Any:  # noqa: N802
+        """Write the file with the present costs; return what PuLP's own does when it renames."""
+        costs = [self.objective.get(atom, 0.0) for atom in self._atoms]
+        Path(filename).write_text(self._pattern % tuple(costs))
+        return self._atoms, *self._names, "OBJ"
+
+    def assignVarsVals(self, values: dict[str, float]) -> None:  # noqa: N802
+        """Keep the values as they are."""
+        self.values = values
+
+    def assignVarsDj(self, values: dict[str, float]) -> None:  # noqa: N802
+        """Reduced costs are of no use here."""
+
+
+def _mps_pattern(atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> str:
+    """The program in MPS format, with a place for every atom's cost."""
+    senses = {pulp.LpConstraintEQ: "E", pulp.LpConstraintGE: "G", pulp.LpConstraintLE: "L"}
+    entries: dict[str, list[str]] = {atom.name: [] for atom in atoms}
+    for constraint in constraints:
+        for atom, weight in constraint.items():
+            entries[atom.name].append(f"    {atom.name}  {constraint.name}  {weight}\n")
+    columns, bounds = [], []
+    for atom in atoms:
+        lines = "".join(entries[atom.name]) + f"    {atom.name}  OBJ  %.12e\n"
+        if atom.cat == pulp.LpInteger:
+            lines = f"    MARKER  'MARKER'  'INTORG'\n{lines}    MARKER  'MARKER'  'INTEND'\n"
+        columns.append(lines)
+        bounds.append(f" LO BND  {atom.name}  {atom.lowBound}\n UP BND  {atom.name}  {atom.upBound}\n")
+    rows = [f" {senses[constraint.sense]}  {constraint.name}\n" for constraint in constraints]
+    right = [f"    RHS  {constraint.name}  {-constraint.constant}\n" for constraint in constraints]
+    head = ("NAME  MODEL\nROWS\n N  OBJ\n", *rows, "COLUMNS\n", *columns)
+    return "".join((*head, "RHS\n", *right, "BOUNDS\n", *bounds, "ENDATA\n"))
+
+
+def _plain_folder() -> str:
+    """A temporary folder whose path has no white space: PuLP splits CBC's command line at spaces."""
+    for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", str(Path.home())):
+        if not re.search(r"\s", folder) and os.access(folder, os.W_OK):
+            return folder
+    raise SolverError(
+        f"CBC needs a writable temporary folder without spaces in its path, got '{tempfile.gettempdir()}'",
+        hint="set TMPDIR to such a folder",
+    )
