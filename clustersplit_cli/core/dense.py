@@ -70,14 +70,8 @@ class DenseGeometry:
         return self.matrix.gather(rows, landmarks, self.workers)
 
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
-        """Multiply the landmarks' columns, tile by tile."""
-        result: Floats = np.empty((self.n, coefficients.shape[1]), dtype=self.search_dtype)
-
-        def one(tile: tuple[int, int]) -> None:
-            np.matmul(self.matrix.gather(np.arange(*tile), landmarks), coefficients, out=result[slice(*tile)])
-
-        self.workers.run(one, tiles(self.n, self.matrix.height))
-        return result
+        """Multiply the landmarks' columns, in the coefficients' precision; any rows may be landmarks."""
+        return self.matrix.combine(landmarks, coefficients, self.workers)
 
 
 def dense_geometry(

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
-from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy, recalled
+from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy, recalled, shifted
 
 SMALLEST_RELEASE = 0.4
 SHORTEST_LEAP = 1e-2
@@ -66,8 +67,9 @@ class _Batch:
         moved = np.zeros(len(runs), dtype=bool)
         if not sound.any():
             return moved
-        state: Discrepancy = discrepancy(self.problem, proposed[sound].T, self.dtype)
-        before = self.psi[runs[sound]]
+        going = runs[sound]
+        state = shifted(self.problem, proposed[sound].T, self.members[going].T, self.witness[going].T)
+        before = self.psi[going]
         lower = before - state.psi > self.noise * np.maximum(self.problem.ssq_total - before, 0.0)
         moved[np.flatnonzero(sound)[lower]] = True
         to = runs[moved]
@@ -96,6 +98,7 @@ def descend(
     max_iter: int,
     dtype: DTypeLike,
     turning: bool = True,
+    near: tuple[Members, Floats] | None = None,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Descent:
     """Alternate centroids and assignment, as k-means does, from every start until nothing changes.
@@ -104,9 +107,11 @@ def descend(
     ----------
     starts : (n, r), each meeting the constraints.
     turning : whether either centroid may become the validation one at every step.
+    near : splits that may be close to the starts, with their witness in the precision wanted.
     on_step : called with the starts finished so far and their number.
     """
-    batch = _Batch(problem, starts, discrepancy(problem, starts, dtype))
+    begun = discrepancy(problem, starts, dtype) if near is None else shifted(problem, starts, *near)
+    batch = _Batch(problem, starts, begun)
     active = np.arange(starts.shape[1])
     for _ in range(max_iter):
         difference, present = batch.difference[active].T, batch.members[active].T

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.dense import DenseGeometry
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
 
+FEW = 8
+"""Rows that change sides are few if all rows are so many times as many."""
 Members = NDArray[np.bool_]
 """Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""
 
@@ -116,6 +119,30 @@ def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrep
     return _from_witness(problem, n_val, weights, *problem.geometry.measure(weights))
 
 
+def shifted(problem: Problem, members: Members, before: Members, witness: Floats) -> Discrepancy:
+    """The same for splits close to splits whose witness is known.
+
+    Of a kernel that is held entry by entry, only the rows that change sides are multiplied.
+
+    Parameters
+    ----------
+    before : (n, r), the splits that `witness` belongs to.
+    """
+    geometry, n_val = problem.geometry, problem.count(members)
+    rows = np.flatnonzero((members != before).any(axis=1))
+    is_few = FEW * len(rows) <= problem.n and np.array_equal(n_val, problem.count(before))
+    if not (isinstance(geometry, DenseGeometry) and is_few):
+        return discrepancy(problem, members, witness.dtype)
+    counts = (n_val, problem.n_rows - n_val)
+    weights = split_weights(members, witness.dtype, counts)
+    if len(rows):
+        witness = witness + geometry.combine(
+            rows, weights[rows] - split_weights(before[rows], witness.dtype, counts)
+        )
+    energy = np.einsum("ij,ij->j", weights, witness, dtype=np.float64)
+    return _from_witness(problem, n_val, weights, witness, np.asarray(energy))
+
+
 def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
     """MMD² of a batch of splits (n, r), in the search's precision summed up in float64."""
     geometry, n_val = problem.geometry, problem.count(members)
@@ -169,6 +196,7 @@ class Evaluation:
     ssq_total: float
     identity_residual: float
     difference: NDArray[np.float64]
+    witness: NDArray[np.float64]
     training_cost: float  # sum over all rows of the squared distance to the training centroid
     trace: float
 
@@ -203,6 +231,7 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
         scatter,
         residual,
         difference=-2.0 * witness + (val_norm - train_norm) * (1 if problem.sizes is None else problem.sizes),
+        witness=witness,
         training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n_rows * train_norm,
         trace=problem.trace,
     )

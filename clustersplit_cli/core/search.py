@@ -25,7 +25,7 @@ from clustersplit_cli.core.field import SMALL, make_field
 from clustersplit_cli.core.finish import Finished, finish
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import Descent, descend
-from clustersplit_cli.core.problem import Evaluation, Members, Problem
+from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.solution import Solution, measure_runs
 from clustersplit_cli.core.starts import (
@@ -105,7 +105,7 @@ def search(
     lifted = field.to_all_rows([*ends, *chosen])
     ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
 
-    def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
+    def bring_to_rest(trails: list[Trail], *, exactly: bool, measured: bool = False) -> list[Trail]:
         return settle(
             problem,
             trails,
@@ -116,6 +116,7 @@ def search(
             leaping=not exactly,
             polished_runs=len(trails) if is_small else POLISHED,
             nonnegative=nonnegative,
+            measured=measured,
         )
 
     progress("polish", 0, 2)
@@ -125,7 +126,7 @@ def search(
     if finished is None:
         settled = bring_to_rest(chosen, exactly=False)
         progress("polish", 1, 2)
-        finished = Finished(bring_to_rest(best_distinct(settled, 1), exactly=True)[0], tuple(settled))
+        finished = _confirmed(problem, settled, bring_to_rest)
     best = finished.best
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
@@ -184,6 +185,19 @@ def _is_followed(problem: Problem, assigner: Assigner) -> bool:
         and problem.constraints.is_exact
         and problem.sizes is None
     )
+
+
+def _confirmed(problem: Problem, settled: list[Trail], bring_to_rest: Callable[..., list[Trail]]) -> Finished:
+    """Bring the best of splits that rest in the kernel's own precision to rest in float64 too.
+
+    The measurement in float64 that this takes is mostly that of the final split, which the report states.
+    """
+    best = min(settled, key=lambda trail: trail.psi)
+    measured = evaluate(problem, best.members)
+    rested = bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
+    if not np.array_equal(rested.members, best.members):
+        measured = evaluate(problem, rested.members)
+    return Finished(rested, tuple(settled), measured=measured)
 
 
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clustersplit_cli.core.assignment import Assigner
+from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.lloyd import Descent, descend, leap
 from clustersplit_cli.core.polish import polish
 from clustersplit_cli.core.problem import Members, Problem
@@ -26,17 +27,24 @@ def settle(
     leaping: bool,
     polished_runs: int,
     nonnegative: bool,
+    measured: bool = False,
 ) -> list[Trail]:
     """Descend, leap and polish in turn, all trails as one batch, until nothing lowers Psi any more.
 
     The last thing is always a descent, so the result is a fixed point of the assignment step. Each round
     polishes the best `polished_runs` of those still moving; the others rest.
+
+    Parameters
+    ----------
+    measured : whether the trails' witness is that of their splits on the problem's kernel, in `dtype`.
     """
     result = list(trails)
+    seen = list(trails) if measured else None
     active = list(range(len(result)))
     rested: dict[int, Trail] = {}
     for done in range(max_rounds):
-        end = descend(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype)
+        near = None if seen is None else (_stack(seen, active), _witnesses(seen, active))
+        end = descend(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype, near=near)
         _advance(result, active, "lloyd", end)
         for run in active:
             # What looked like a gain in rounded numbers may be none: then it stays where it rested.
@@ -50,6 +58,7 @@ def settle(
             end = leap(problem, _gather(result, active, end), assigner, max_iter=max_iter)
             leapt = [column for column in range(len(active)) if end.visited[column]]
             _advance(result, active, "leap", end, leapt)
+        seen = list(result)
         for run in sorted(active, key=lambda run: result[run].psi)[:polished_runs]:
             trail = result[run]
             polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
@@ -69,12 +78,16 @@ def _gather(trails: Sequence[Trail], runs: Sequence[int], end: Descent) -> Desce
         end,
         members=_stack(trails, runs),
         psi=np.array([trail.psi for trail in chosen]),
-        witness=np.stack([trail.witness for trail in chosen], axis=1),
+        witness=_witnesses(trails, runs),
     )
 
 
 def _stack(trails: Sequence[Trail], runs: Sequence[int]) -> Members:
     return np.stack([trails[run].members for run in runs], axis=1)
+
+
+def _witnesses(trails: Sequence[Trail], runs: Sequence[int]) -> Floats:
+    return np.stack([trails[run].witness for run in runs], axis=1)
 
 
 def _advance(

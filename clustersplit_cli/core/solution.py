@@ -81,9 +81,13 @@ def measure_runs(
     known : Psi of splits that were measured before, packed.
     """
     packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
-    values = [known.get(split.tobytes()) for split in packed]
     # Sums of a dense kernel's values over short tiles lose next to nothing in its own precision.
     is_coarse = problem.n > SMALL and problem.geometry.name == "dense"
+    if is_coarse:
+        known = dict(known)
+        for trail in (*ends, best):
+            known |= trail.measured_at_rest()
+    values = [known.get(split.tobytes()) for split in packed]
     dtype = problem.geometry.search_dtype if is_coarse else np.float64
     unknown = [place for place, value in enumerate(values) if value is None]
     for first in range(0, len(unknown), EVALUATION_COLUMNS):

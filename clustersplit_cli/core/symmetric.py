@@ -81,6 +81,26 @@ class SymmetricMatrix:
             total[:, index * self.height :] += part
         return total
 
+    def combine(self, places: NDArray[np.int64], coefficients: Floats, workers: Workers) -> Floats:
+        """Multiply the columns at some places, ascending, by coefficients of shape (len(places), r).
+
+        In the precision of the coefficients; strips are added in a fixed order.
+        """
+        edges = np.searchsorted(places, np.arange(len(self.strips) + 1) * self.height)
+
+        def one(index: int) -> Floats:
+            strip, first = self.strips[index], index * self.height
+            h, here, later = len(strip), slice(edges[index], edges[index + 1]), slice(edges[index], None)
+            part: Floats = np.empty((strip.shape[1], coefficients.shape[1]), coefficients.dtype)
+            part[:h] = strip[:, places[later] - first] @ coefficients[later]
+            part[h:] = strip[places[here] - first, h:].T @ coefficients[here]
+            return part
+
+        total = np.zeros((self.n, coefficients.shape[1]), coefficients.dtype)
+        for index, part in enumerate(workers.map(one, range(len(self.strips)))):
+            total[index * self.height :] += part
+        return total
+
     def gather(
         self, left: NDArray[np.int64], right: NDArray[np.int64], workers: Workers | None = None
     ) -> Floats:

@@ -40,11 +40,23 @@ class Trail:
         """Steps taken since the start."""
         return len(self.passed) - 1
 
+    def measured_at_rest(self) -> dict[bytes, float]:
+        """Psi of the splits, packed, that it passed since it was first measured on the kernel itself."""
+        n_settling = 0
+        while n_settling < len(self.passed) and self.passed[-1 - n_settling][0] in SETTLING:
+            n_settling += 1
+        if not 0 < n_settling < min(len(self.passed), len(self.trace)):
+            return {}
+        pairs = zip(self.passed[-1 - n_settling :], self.trace[-1 - n_settling :], strict=True)
+        return {split.tobytes(): psi for (_, split), psi in pairs}
+
     def through(self, phase: str, splits: Sequence[NDArray[np.uint8]]) -> Trail:
         """Return the trail with further splits passed."""
         return replace(self, passed=(*self.passed, *((phase, split) for split in splits)))
 
 
+SETTLING = ("lloyd", "leap", "polish")
+"""Phases that bring splits to rest, on the kernel itself once they come from an image of it."""
 UNMEASURED = float("nan")
 """In a trace: a step whose Psi the next descent will state."""
 LONGEST_TRACE = 24

@@ -21,6 +21,7 @@ from clustersplit_cli.core.problem import (
     discrepancy,
     evaluate,
     objectives,
+    shifted,
     split_weights,
 )
 from clustersplit_cli.core.workers import Workers, pool
@@ -177,3 +178,33 @@ def test_a_wrong_product_shows_in_the_identity(workers: Workers) -> None:
     members = random_members(30, np.random.default_rng(3))
     assert evaluate(problem, members).identity_residual < 1e-14
     assert evaluate(wrong, members).identity_residual > 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_swapped", [0, 1, 12, 150])
+def test_a_split_close_to_a_known_one_measures_as_if_it_were_measured_anew(
+    n_swapped: int, dtype: type, workers: Workers
+) -> None:
+    rng = np.random.default_rng(n_swapped)
+    problem = problem_of(rng.normal(size=(600, 5)).astype(np.float32), "rbf", workers)
+    before = np.stack([rng.permutation(np.arange(600) < 200) for _ in range(3)], axis=1)
+    members = before.copy()
+    for run in range(3):
+        members[rng.choice(np.flatnonzero(before[:, run]), n_swapped, replace=False), run] = False
+        members[rng.choice(np.flatnonzero(~before[:, run]), n_swapped, replace=False), run] = True
+    known = discrepancy(problem, before, dtype)
+    found, anew = shifted(problem, members, before, known.witness), discrepancy(problem, members, dtype)
+    rounding = 20 * float(np.finfo(dtype).eps)
+    assert found.witness.dtype == dtype
+    assert np.allclose(found.witness, anew.witness, rtol=rounding, atol=rounding * np.abs(anew.witness).max())
+    assert np.allclose(found.difference, anew.difference, atol=rounding)
+    assert np.allclose(found.psi, anew.psi, rtol=1e-8 if dtype is np.float32 else 1e-13)
+
+
+def test_a_split_with_other_counts_is_measured_anew(workers: Workers) -> None:
+    rng = np.random.default_rng(0)
+    problem = problem_of(rng.normal(size=(100, 5)), "rbf", workers)
+    before = (np.arange(100) < 30)[:, None]
+    members = (np.arange(100) < 31)[:, None]
+    found = shifted(problem, members, before, discrepancy(problem, before, np.float64).witness)
+    assert np.allclose(found.witness, discrepancy(problem, members, np.float64).witness, rtol=1e-12)

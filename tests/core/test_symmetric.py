@@ -20,11 +20,14 @@ def test_half_of_a_matrix_multiplies_and_gathers_like_the_whole(n: int, height: 
     held = SymmetricMatrix.of(array, height)
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n, 3))
-    left, right = rng.integers(n, size=7), np.sort(rng.integers(n, size=5))
+    left, right = rng.integers(n, size=7), np.sort(rng.integers(n, size=min(n, 5)))
     with pool(2) as workers:
         assert np.allclose(held.multiply(vectors, workers).T, array @ vectors, atol=1e-11)
         assert held.sum_of_squares(workers) == pytest.approx((array**2).sum())
         assert np.array_equal(held.gather(left, right, workers), array[np.ix_(left, right)])
+        places = np.unique(right)
+        combined = held.combine(places, vectors[: len(places)], workers)
+        assert np.allclose(combined, array[:, places] @ vectors[: len(places)], atol=1e-11)
     assert np.array_equal(held.gather(right, left), array[np.ix_(right, left)])
     assert np.array_equal(held.rows(0, n), array)
 
