@@ -71,7 +71,7 @@ class DenseGeometry:
 
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
         """Multiply the landmarks' columns, in the coefficients' precision; any rows may be landmarks."""
-        return self.matrix.combine(landmarks, coefficients, self.workers)
+        return self.matrix.combine(landmarks, coefficients)
 
 
 def dense_geometry(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Constraints, restricted_to, sample_rows
+from clustersplit_cli.core.dense import DenseGeometry
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry, inverse_root
@@ -113,8 +114,8 @@ def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LA
         return Image(geometry, None, np.eye(geometry.width, dtype=geometry.search_dtype))
     landmarks = geometry.draw_landmarks(rank, rng)
     columns = None
-    if geometry.name == "dense":
-        columns = geometry.cross(np.arange(geometry.n), landmarks)
+    if isinstance(geometry, DenseGeometry):
+        columns = geometry.matrix.columns(landmarks, geometry.workers)
         among = columns[landmarks].astype(np.float64)
     else:
         among = geometry.block(landmarks, landmarks)

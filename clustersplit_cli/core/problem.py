@@ -15,7 +15,7 @@ from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
 
-FEW = 8
+FEW = 16
 """Rows that change sides are few if all rows are so many times as many."""
 Members = NDArray[np.bool_]
 """Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""

@@ -88,7 +88,7 @@ class Model:
         program = copy(self._program)  # so that several can be solved at a time
         # CBC's tolerances are absolute: bring costs to a common scale.
         scale = float(np.abs(costs).max(initial=0.0)) or 1.0
-        program.setObjective(pulp.LpAffineExpression(zip(self._atoms, (costs / scale).tolist(), strict=True)))
+        program.set_costs((costs / scale).tolist())
         with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
             solver = pulp.COIN_CMD(path=self._binary, msg=False, threads=1, **options)
             solver.tmpDir = folder
@@ -126,10 +126,14 @@ class _Program(pulp.LpProblem):  # type: ignore[misc]
         self._names = tuple({each.name: each.name for each in some} for some in (atoms, constraints))
         self._pattern = _mps_pattern(atoms, constraints)
 
+    def set_costs(self, costs: list[float]) -> None:
+        """Minimise the atoms' costs."""
+        self._costs = tuple(costs)
+        self.setObjective(pulp.LpAffineExpression(zip(self._atoms, costs, strict=True)))
+
     def writeMPS(self, filename: str, *arguments: Any, **options: Any) -> Any:  # noqa: N802
         """Write the file with the present costs; return what PuLP's own does when it renames."""
-        costs = [self.objective.get(atom, 0.0) for atom in self._atoms]
-        Path(filename).write_text(self._pattern % tuple(costs))
+        Path(filename).write_text(self._pattern % self._costs)
         return self._atoms, *self._names, "OBJ"
 
     def assignVarsVals(self, values: dict[str, float]) -> None:  # noqa: N802
@@ -143,17 +147,21 @@ class _Program(pulp.LpProblem):  # type: ignore[misc]
 def _mps_pattern(atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> str:
     """The program in MPS format, with a place for every atom's cost."""
     senses = {pulp.LpConstraintEQ: "E", pulp.LpConstraintGE: "G", pulp.LpConstraintLE: "L"}
-    entries: dict[str, list[str]] = {atom.name: [] for atom in atoms}
+    entries: dict[int, list[str]] = {id(atom): [] for atom in atoms}
     for constraint in constraints:
+        called = constraint.name
         for atom, weight in constraint.items():
-            entries[atom.name].append(f"    {atom.name}  {constraint.name}  {weight}\n")
+            entries[id(atom)].append(f"  {called}  {weight}\n")
     columns, bounds = [], []
     for atom in atoms:
-        lines = "".join(entries[atom.name]) + f"    {atom.name}  OBJ  %.12e\n"
+        name = atom.name
+        lines = "".join(f"    {name}{entry}" for entry in (*entries[id(atom)], "  OBJ  %.12e\n"))
         if atom.cat == pulp.LpInteger:
             lines = f"    MARKER  'MARKER'  'INTORG'\n{lines}    MARKER  'MARKER'  'INTEND'\n"
         columns.append(lines)
-        bounds.append(f" LO BND  {atom.name}  {atom.lowBound}\n UP BND  {atom.name}  {atom.upBound}\n")
+        # Lower bounds of zero are understood.
+        kind = "FX" if atom.lowBound == atom.upBound else "UP"
+        bounds.append(f" {kind} BND  {name}  {atom.upBound}\n")
     rows = [f" {senses[constraint.sense]}  {constraint.name}\n" for constraint in constraints]
     right = [f"    RHS  {constraint.name}  {-constraint.constant}\n" for constraint in constraints]
     head = ("NAME  MODEL\nROWS\n N  OBJ\n", *rows, "COLUMNS\n", *columns)

@@ -25,9 +25,9 @@ from clustersplit_cli.core.field import SMALL, make_field
 from clustersplit_cli.core.finish import Finished, finish
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import Descent, descend
-from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.problem import Evaluation, Members, Problem, discrepancy, evaluate
 from clustersplit_cli.core.settle import settle
-from clustersplit_cli.core.solution import Solution, measure_runs
+from clustersplit_cli.core.solution import Solution, are_measured_coarsely, measure_runs
 from clustersplit_cli.core.starts import (
     kick_directions,
     perturbed_splits,
@@ -124,9 +124,7 @@ def search(
     if is_followed:
         finished = finish(problem, ends, chosen, most=POLISHED, max_iter=max_iter, nonnegative=nonnegative)
     if finished is None:
-        settled = bring_to_rest(chosen, exactly=False)
-        progress("polish", 1, 2)
-        finished = _confirmed(problem, settled, bring_to_rest)
+        finished = _come_to_rest(problem, chosen, ends, bring_to_rest)
     best = finished.best
     for done in range(effort.exact_rounds):
         progress("stir", done, effort.exact_rounds)
@@ -187,17 +185,48 @@ def _is_followed(problem: Problem, assigner: Assigner) -> bool:
     )
 
 
-def _confirmed(problem: Problem, settled: list[Trail], bring_to_rest: Callable[..., list[Trail]]) -> Finished:
-    """Bring the best of splits that rest in the kernel's own precision to rest in float64 too.
+def _come_to_rest(
+    problem: Problem, chosen: list[Trail], ends: list[Trail], bring_to_rest: Callable[..., list[Trail]]
+) -> Finished:
+    """Bring the chosen splits to rest in the kernel's own precision, and the best of them in float64.
 
     The measurement in float64 that this takes is mostly that of the final split, which the report states.
     """
+    is_coarse, known = are_measured_coarsely(problem), dict[bytes, float]()
+    if is_coarse:
+        chosen, known = _measured(problem, chosen, ends)
+    settled = bring_to_rest(chosen, exactly=False, measured=is_coarse)
     best = min(settled, key=lambda trail: trail.psi)
     measured = evaluate(problem, best.members)
     rested = bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
     if not np.array_equal(rested.members, best.members):
         measured = evaluate(problem, rested.members)
-    return Finished(rested, tuple(settled), measured=measured)
+    return Finished(rested, tuple(settled), known, measured)
+
+
+def _measured(
+    problem: Problem, chosen: list[Trail], ends: list[Trail]
+) -> tuple[list[Trail], dict[bytes, float]]:
+    """Measure the chosen splits, and in the same pass all others that the report states.
+
+    Returns
+    -------
+    The chosen trails with their witness on the kernel itself, and Psi of all splits, packed.
+    """
+    packed = [np.packbits(trail.members) for trail in (*chosen, *ends)]
+    packed += [split for trail in chosen for _, split in trail.passed]
+    columns: dict[bytes, int] = {}
+    for split in packed:
+        columns.setdefault(split.tobytes(), len(columns))
+    splits = [
+        np.unpackbits(np.frombuffer(split, np.uint8), count=problem.n).astype(bool) for split in columns
+    ]
+    found = discrepancy(problem, np.stack(splits, axis=1), problem.geometry.search_dtype)
+    trails = [
+        replace(trail, witness=found.witness[:, columns[split.tobytes()]])
+        for trail, split in zip(chosen, packed, strict=False)
+    ]
+    return trails, dict(zip(columns, found.psi.tolist(), strict=True))
 
 
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:

@@ -81,8 +81,7 @@ def measure_runs(
     known : Psi of splits that were measured before, packed.
     """
     packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
-    # Sums of a dense kernel's values over short tiles lose next to nothing in its own precision.
-    is_coarse = problem.n > SMALL and problem.geometry.name == "dense"
+    is_coarse = are_measured_coarsely(problem)
     if is_coarse:
         known = dict(known)
         for trail in (*ends, best):
@@ -110,6 +109,14 @@ def measure_runs(
         for name, trail, value in zip(names, ends, psi, strict=False)
     )
     return runs, _steps([phase for phase, _ in best.passed], psi[len(ends) :].tolist())
+
+
+def are_measured_coarsely(problem: Problem) -> bool:
+    """Whether splits other than the best are measured in the kernel's own precision.
+
+    Sums of a dense kernel's values over short tiles lose next to nothing in it.
+    """
+    return problem.n > SMALL and problem.geometry.name == "dense"
 
 
 def _mmd(problem: Problem, trail: Trail, psi: float) -> float:

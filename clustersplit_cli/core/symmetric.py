@@ -81,24 +81,22 @@ class SymmetricMatrix:
             total[:, index * self.height :] += part
         return total
 
-    def combine(self, places: NDArray[np.int64], coefficients: Floats, workers: Workers) -> Floats:
+    def combine(self, places: NDArray[np.int64], coefficients: Floats) -> Floats:
         """Multiply the columns at some places, ascending, by coefficients of shape (len(places), r).
 
-        In the precision of the coefficients; strips are added in a fixed order.
+        In the precision of the coefficients. A few columns take less time than handing them out to workers.
         """
         edges = np.searchsorted(places, np.arange(len(self.strips) + 1) * self.height)
-
-        def one(index: int) -> Floats:
-            strip, first = self.strips[index], index * self.height
-            h, here, later = len(strip), slice(edges[index], edges[index + 1]), slice(edges[index], None)
-            part: Floats = np.empty((strip.shape[1], coefficients.shape[1]), coefficients.dtype)
-            part[:h] = strip[:, places[later] - first] @ coefficients[later]
-            part[h:] = strip[places[here] - first, h:].T @ coefficients[here]
-            return part
-
         total = np.zeros((self.n, coefficients.shape[1]), coefficients.dtype)
-        for index, part in enumerate(workers.map(one, range(len(self.strips)))):
-            total[index * self.height :] += part
+        for index, strip in enumerate(self.strips):
+            first, here, later = (
+                index * self.height,
+                slice(*edges[index : index + 2]),
+                slice(edges[index], None),
+            )
+            below = first + len(strip)
+            total[first:below] += strip[:, places[later] - first] @ coefficients[later]
+            total[below:] += strip[places[here] - first, len(strip) :].T @ coefficients[here]
         return total
 
     def gather(
@@ -125,6 +123,20 @@ class SymmetricMatrix:
                 one(index)
         else:
             workers.run(one, range(len(self.strips)))
+        return result
+
+    def columns(self, places: NDArray[np.int64], workers: Workers) -> Floats:
+        """Return the columns at some places, ascending, all rows of them."""
+        result: Floats = np.empty((self.n, len(places)), self.dtype)
+        edges = np.searchsorted(places, np.arange(len(self.strips) + 1) * self.height)
+
+        def one(index: int) -> None:
+            strip, first = self.strips[index], index * self.height
+            here, later = slice(*edges[index : index + 2]), slice(edges[index], None)
+            result[first : first + len(strip), later] = strip[:, places[later] - first]
+            result[first + len(strip) :, here] = strip[places[here] - first, len(strip) :].T
+
+        workers.run(one, range(len(self.strips)))
         return result
 
     def rows(self, start: int, stop: int) -> Floats:

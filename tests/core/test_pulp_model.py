@@ -42,7 +42,7 @@ def test_the_file_for_cbc_says_what_pulps_own_would(search: Branching | None, tm
     model, _ = random_model(rng, search)
     program = model._program
     for costs in (rng.normal(size=30), -rng.normal(size=30) / 7.0):
-        program.setObjective(pulp.LpAffineExpression(zip(model._atoms, costs.tolist(), strict=True)))
+        program.set_costs(costs.tolist())
         program.writeMPS(str(tmp_path / "ours.mps"), rename=1)
         pulp.LpProblem.writeMPS(program, str(tmp_path / "pulps.mps"))
         assert contents(tmp_path / "ours.mps") == contents(tmp_path / "pulps.mps")
