@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 import threading
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -60,3 +62,17 @@ def test_tiles_cover_the_range_in_order() -> None:
     assert tiles(10, 4) == [(0, 4), (4, 8), (8, 10)]
     assert tiles(0, 4) == []
     assert tiles(4, 4) == [(0, 4)]
+
+
+def test_threads_take_quick_turns_while_there_is_a_pool() -> None:
+    usual = sys.getswitchinterval()
+    with ExitStack() as one:
+        one.enter_context(pool(2))
+        with ExitStack() as other:
+            other.enter_context(pool(1))
+            one.close()  # not the last one open
+            assert sys.getswitchinterval() < 1e-3 < usual
+    assert sys.getswitchinterval() == usual
+    with pytest.raises(ZeroDivisionError), pool(2):
+        raise ZeroDivisionError
+    assert sys.getswitchinterval() == usual
