@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
+MOST_READERS = 4
+SMALL_GROUP_BYTES = 4 * BLOCK_BYTES
 _SUFFIXES = (".parquet", ".pq", ".parq")
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -122,27 +125,42 @@ class ParquetSource:
     def scan(self, names: Sequence[str]) -> Iterator[ArrowChunk]:
         """Read feature columns row group by row group, a few columns or a few rows at a time."""
         self.check_same_types(names)
+        if self.columns[names[0]].is_list:
+            yield from self._scan_lists(names[0])
+            return
         start = 0
         for number, member in enumerate(self.members):
             with explained(member.stamp.path, "Parquet"):
                 file = member.open()
                 for group in range(member.metadata.num_row_groups):
-                    if self.columns[names[0]].is_list:
-                        yield from self._scan_lists(member, file, group, start, names[0])
-                    else:
-                        yield from self._scan_scalars(number, file, group, start, names)
+                    yield from self._scan_scalars(number, file, group, start, names)
                     start += member.metadata.row_group(group).num_rows
 
-    def _scan_lists(
-        self, member: Member, file: pq.ParquetFile, group: int, start: int, name: str
-    ) -> Iterator[ArrowChunk]:
-        """Read a list column some rows at a time: decoding lists takes twice the room of their values."""
-        n_rows = member.metadata.row_group(group).num_rows
-        per_row = 8 * member.n_values(name, group) // max(1, n_rows)
-        rows = max(1, min(n_rows, BLOCK_BYTES // max(1, per_row)))
-        for batch in file.iter_batches(rows, row_groups=[group], columns=[name]):
-            yield ArrowChunk(self.path, start, 0, [name], [batch.column(name)], is_list=True)
-            start += batch.num_rows
+    def _scan_lists(self, name: str) -> Iterator[ArrowChunk]:
+        """Read a list column: small row groups several at a time, since Arrow decodes a column by one thread.
+
+        Decoding lists takes twice the room of their values, so large row groups are read some rows at a time.
+        """
+        import pyarrow as pa
+
+        groups = [(m, group) for m in self.members for group in range(m.metadata.num_row_groups)]
+        readers, start = min(MOST_READERS, pa.cpu_count()), 0
+        under_way: dict[int, Future[list[pa.Array]]] = {}
+        with ThreadPoolExecutor(readers) as pool:
+            try:
+                for place, (member, group) in enumerate(groups):
+                    for later in range(place, min(place + readers + 1, len(groups))):
+                        if later not in under_way and _is_small(*groups[later], name):
+                            under_way[later] = pool.submit(
+                                lambda job: list(_batches(*job, name)), groups[later]
+                            )
+                    with explained(member.stamp.path, "Parquet"):
+                        ready = under_way.pop(place).result() if place in under_way else None
+                        for array in _batches(member, group, name) if ready is None else ready:
+                            yield ArrowChunk(self.path, start, 0, [name], [array], is_list=True)
+                            start += len(array)
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _scan_scalars(
         self, number: int, file: pq.ParquetFile, group: int, start: int, names: Sequence[str]
@@ -214,6 +232,20 @@ class ParquetSource:
                         f"{shown(first.stamp.path)}",
                         hint="write all files of the directory with the same column types",
                     )
+
+
+def _is_small(member: Member, group: int, name: str) -> bool:
+    """Whether several row groups like this one may be held at a time."""
+    return 8 * member.n_values(name, group) <= SMALL_GROUP_BYTES
+
+
+def _batches(member: Member, group: int, name: str) -> Iterator[pa.Array]:
+    """Read a list column of one row group some rows at a time."""
+    n_rows = member.metadata.row_group(group).num_rows
+    per_row = 8 * member.n_values(name, group) // max(1, n_rows)
+    rows = max(1, min(n_rows, BLOCK_BYTES // max(1, per_row)))
+    for batch in member.open().iter_batches(rows, row_groups=[group], columns=[name]):
+        yield batch.column(name)
 
 
 def open_parquet(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clustersplit_cli.data.dataset import Extent, ReadRequest
-from clustersplit_cli.data.readers import load, peek
+from clustersplit_cli.data.readers import load, parquet, peek
 from clustersplit_cli.errors import InputError
 
 
@@ -360,3 +360,33 @@ def test_progress_ends_with_all_rows(save, scalar_table) -> None:
     load(ReadRequest(save(scalar_table, "a.arrow")), lambda *call: calls.append(call))
     assert calls[-1] == ("read", 12, 12)
     assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
+
+
+@pytest.mark.parametrize("small", [0, 600, 10**9])
+def test_row_groups_of_lists_come_in_order_however_many_are_read_at_a_time(
+    small, tmp_path, read, monkeypatch
+) -> None:
+    monkeypatch.setattr(parquet, "SMALL_GROUP_BYTES", small)
+    values = np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32)
+    schema = pa.schema([("v", pa.list_(pa.float32())), ("label", pa.string())])
+    with pq.ParquetWriter(tmp_path / "data.parquet", schema) as file:
+        # With 32 bytes a row, some of these groups are small at 600 bytes and some are not.
+        for part in np.split(values, [5, 45, 55, 60, 200, 210]):
+            labels = ["a", "b"] * (len(part) // 2) + ["a"] * (len(part) % 2)
+            file.write_table(pa.table([part.tolist(), labels], schema=schema))
+    assert pq.ParquetFile(tmp_path / "data.parquet").num_row_groups == 7
+    assert np.array_equal(read(tmp_path / "data.parquet").features, values)
+
+
+def test_a_damaged_row_group_of_lists_is_one_line(tmp_path, read) -> None:
+    values = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"v": values.tolist(), "label": ["a", "b"] * 2000}), path, row_group_size=500)
+    column = pq.ParquetFile(path).metadata.row_group(5).column(0)
+    held = bytearray(path.read_bytes())
+    held[column.dictionary_page_offset : column.dictionary_page_offset + column.total_compressed_size] = (
+        bytes(column.total_compressed_size)
+    )
+    path.write_bytes(held)
+    with pytest.raises(InputError, match=r"data\.parquet cannot be read as Parquet: [^\n]+$"):
+        read(path)
