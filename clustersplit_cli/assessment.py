@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
 from clustersplit_cli.core.bound import mmd_upper_bound
-from clustersplit_cli.core.cbc import AssignmentProgram
+from clustersplit_cli.core.cbc import AssignmentProgram, cbc_version
 from clustersplit_cli.core.certificate import (
     FixedPoint,
     certify_by_cbc,
@@ -18,6 +18,7 @@ from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.problem import Evaluation, Members, evaluate
 from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.setting import Setting
 from clustersplit_cli.stopwatch import Stopwatch
 
@@ -69,14 +70,17 @@ def prove(
 
 
 class Ahead:
-    """What need not wait for the search to end: the context, and the certificate of the split once found."""
+    """What need not wait for the search to end.
 
-    def __init__(self, setting: Setting, stopwatch: Stopwatch) -> None:
-        self._setting, self._stopwatch = setting, stopwatch
+    The program that certifies whatever split will be found is stated once its constraints are known, while
+    the kernel is computed; the context is measured once there is a kernel; and the split that is found is
+    certified while the account of the search is drawn up.
+    """
+
+    def __init__(self, options: CheckedOptions, stopwatch: Stopwatch) -> None:
+        self._how, self._stopwatch = options.certify, stopwatch
         self._aside = ThreadPoolExecutor(3)
         self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
-        self.context = self._aside.submit(self._measure_context)
-        self._program = self._aside.submit(self._state_program)
 
     def __enter__(self) -> Ahead:
         return self
@@ -84,25 +88,30 @@ class Ahead:
     def __exit__(self, *exception: object) -> None:
         self._aside.shutdown(cancel_futures=True)
 
+    def state(self, requirements: Requirements) -> None:
+        """State the program of the constraints."""
+        self._program = self._aside.submit(self._state_program, requirements)
+
+    def begin(self, setting: Setting) -> None:
+        """Begin to measure the context."""
+        self._setting = setting
+        self.context = self._aside.submit(self._measure_context)
+
     def certify(self, members: Members, measured: Evaluation | None) -> None:
         """Begin to certify the split that was found, once it is measured."""
         setting, stopwatch = self._setting, self._stopwatch
         known = measured or measure(setting, members, stopwatch)
 
         def certified() -> tuple[Evaluation, FixedPoint | None]:
-            # A program that is not even begun is stated sooner here.
-            program = self._program.result() if self.context.done() else None
-            return prove(setting, members, known, stopwatch, program)
+            return prove(setting, members, known, stopwatch, self._program.result())
 
         self.certified = self._aside.submit(certified)
 
-    def _state_program(self) -> AssignmentProgram | None:
-        """State the program that certifies whatever split will be found, once there is nothing else to do."""
-        constraints, how = self._setting.problem.constraints, self._setting.options.certify
-        if not (self._setting.requirements.separates and _by_cbc(constraints, how)):
+    def _state_program(self, requirements: Requirements) -> AssignmentProgram | None:
+        cbc_version()  # the report states it, and asking takes a process
+        if not (requirements.separates and _by_cbc(requirements.working, self._how)):
             return None
-        wait([self.context])
-        return AssignmentProgram(constraints) if self.certified is None else None
+        return AssignmentProgram(requirements.working)
 
     def _measure_context(self) -> Context | None:
         """The context, unless it shares random streams with the search: then it has to wait."""

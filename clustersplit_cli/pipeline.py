@@ -91,7 +91,11 @@ def split(
     with_portrait : also gather what an HTML report draws.
     """
     watch = stopwatch or Stopwatch()
-    with prepared_setting(dataset, options, watch, progress) as setting, Ahead(setting, watch) as ahead:
+    with (
+        Ahead(options, watch) as ahead,
+        prepared_setting(dataset, options, watch, progress, ahead.state) as setting,
+    ):
+        ahead.begin(setting)
         with watch.step("search"):
             solution = find_split(setting, progress, announce=ahead.certify)
         outcome = report_on(

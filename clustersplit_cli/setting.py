@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,13 +58,23 @@ class Setting:
 
 @contextmanager
 def prepared_setting(
-    dataset: Dataset, options: CheckedOptions, watch: Stopwatch, progress: Progress = silent
+    dataset: Dataset,
+    options: CheckedOptions,
+    watch: Stopwatch,
+    progress: Progress = silent,
+    heard: Callable[[Requirements], None] = lambda requirements: None,
 ) -> Iterator[Setting]:
-    """State the problem and hold its kernel, within a pool of workers that ends with the block."""
+    """State the problem and hold its kernel, within a pool of workers that ends with the block.
+
+    Parameters
+    ----------
+    heard : is told the requirements before the kernel is computed.
+    """
     streams = Streams.from_seed(options.seed)
     with pool(options.threads) as workers:
         with watch.step("constraints"):
             requirements = requirements_of(dataset, options, workers)
+        heard(requirements)
         held = hold_kernel(dataset, options, streams, workers, watch, progress)
         limits = requirements.families[0] if requirements.units is not None else requirements.working
         problem = Problem(held.geometry, limits)

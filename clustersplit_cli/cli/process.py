@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,9 @@ def prepare() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     _fill_closed_streams()
+    # Modules and programs are many objects that stay: looking for cycles among them as often as usual would
+    # take a twentieth of a short run. What is large here is freed by counting references.
+    gc.set_threshold(100_000, 50, 100)
     sys.meta_path.insert(0, _NoPandas())
 
 

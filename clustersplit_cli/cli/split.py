@@ -105,7 +105,8 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
     console = stderr_console()
 
     def work(dataset: Dataset, config: Mapping[str, Any], watch: Stopwatch, progress: Progress) -> Split:
-        from clustersplit_cli import pipeline
+        with watch.step("import"):
+            from clustersplit_cli import pipeline
 
         return pipeline.split(
             dataset, checked, config=config, stopwatch=watch, progress=progress, with_portrait=output.html

@@ -23,6 +23,9 @@ def test_half_of_a_matrix_multiplies_and_gathers_like_the_whole(n: int, height: 
     left, right = rng.integers(n, size=7), np.sort(rng.integers(n, size=min(n, 5)))
     with pool(2) as workers:
         assert np.allclose(held.multiply(vectors, workers).T, array @ vectors, atol=1e-11)
+        assert np.allclose(
+            held.energy(vectors, workers), ((array @ vectors) * vectors).sum(axis=0), atol=1e-10
+        )
         assert held.sum_of_squares(workers) == pytest.approx((array**2).sum())
         assert np.array_equal(held.gather(left, right, workers), array[np.ix_(left, right)])
         places = np.unique(right)
@@ -44,8 +47,10 @@ def test_products_do_not_depend_on_the_number_of_workers(dtype: type) -> None:
     vectors = np.random.default_rng(2).normal(size=(700, 5)).astype(dtype)
     with pool(1) as one:
         alone = held.multiply(vectors, one)
+        energy = held.energy(vectors, one)
     with pool(3) as three:
         assert np.array_equal(held.multiply(vectors, three), alone)
+        assert np.array_equal(held.energy(vectors, three), energy)
 
 
 def test_vectors_in_double_precision_get_products_in_double_precision(workers: Workers) -> None:
@@ -53,3 +58,5 @@ def test_vectors_in_double_precision_get_products_in_double_precision(workers: W
     vectors = np.random.default_rng(4).normal(size=(1500, 2))
     exact = array.astype(np.float64) @ vectors
     assert np.abs(SymmetricMatrix.of(array).multiply(vectors, workers).T - exact).max() < 1e-10
+    energy = (exact * vectors).sum(axis=0)
+    assert SymmetricMatrix.of(array).energy(vectors, workers) == pytest.approx(energy, rel=1e-11)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from clustersplit_cli.core.workers import available_cores, pool, tiles
+from clustersplit_cli.core.workers import TURN_SECONDS, _QuickTurns, available_cores, pool, tiles
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -64,15 +64,23 @@ def test_tiles_cover_the_range_in_order() -> None:
     assert tiles(4, 4) == [(0, 4)]
 
 
-def test_threads_take_quick_turns_while_there_is_a_pool() -> None:
-    usual = sys.getswitchinterval()
-    with ExitStack() as one:
-        one.enter_context(pool(2))
-        with ExitStack() as other:
-            other.enter_context(pool(1))
-            one.close()  # not the last one open
-            assert sys.getswitchinterval() < 1e-3 < usual
-    assert sys.getswitchinterval() == usual
-    with pytest.raises(ZeroDivisionError), pool(2):
-        raise ZeroDivisionError
-    assert sys.getswitchinterval() == usual
+def test_threads_take_quick_turns_until_the_last_pool_is_closed() -> None:
+    before, turns = sys.getswitchinterval(), _QuickTurns()
+    try:
+        sys.setswitchinterval(0.004)
+        with ExitStack() as one, ExitStack() as other:
+            one.enter_context(turns)
+            other.enter_context(turns)
+            assert sys.getswitchinterval() == pytest.approx(TURN_SECONDS)
+            one.close()
+            assert sys.getswitchinterval() == pytest.approx(TURN_SECONDS)
+            with pytest.raises(ZeroDivisionError), turns:
+                raise ZeroDivisionError
+        assert sys.getswitchinterval() == pytest.approx(0.004)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_pool_takes_quick_turns() -> None:
+    with pool(2):
+        assert sys.getswitchinterval() <= TURN_SECONDS + 1e-9
