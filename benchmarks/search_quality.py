@@ -83,7 +83,8 @@ def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
         nonnegative=problem.geometry.name == "dense",
         rng=np.random.default_rng(seed),
     )
-    return float(np.sqrt(evaluate(problem, found.members).mmd_squared))
+    measured = found.measured or evaluate(problem, found.members)
+    return float(np.sqrt(measured.mmd_squared))
 
 
 def study(name: str, problem: Problem, workers: Workers, seeds: int, starts: int) -> Found:

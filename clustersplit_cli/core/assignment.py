@@ -90,6 +90,8 @@ def cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
         return np.zeros(costs.shape, dtype=bool)
     threshold = np.partition(costs, quota - 1, axis=1)[:, quota - 1 : quota]
     chosen = costs <= threshold
+    if np.count_nonzero(chosen) == quota * len(costs):
+        return chosen
     surplus = chosen.sum(axis=1) - quota
     for run in np.flatnonzero(surplus):
         # More entries equal the threshold than there is room for: give up the last of them.

@@ -119,6 +119,8 @@ def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LA
         among = columns[landmarks].astype(np.float64)
     else:
         among = geometry.block(landmarks, landmarks)
+        if geometry.n <= SAMPLE_ROWS:
+            columns = geometry.cross(np.arange(geometry.n), landmarks)
     root = inverse_root(among, geometry.search_dtype)
     return Image(geometry, landmarks, root.astype(geometry.search_dtype), columns)
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import TypeVar
 
@@ -41,14 +41,20 @@ class Workers:
         """One worker that runs jobs where it is called: for jobs within a job."""
         return Workers(self._executor, 1)
 
+    def _look(self, jobs: Iterable[Job]) -> tuple[Iterator[Job], bool]:
+        """The jobs, and whether to do them here: one alone is done sooner than handed out."""
+        source = iter(jobs)
+        first = list(islice(source, 2))
+        return chain(first, source), self.count == 1 or len(first) < 2
+
     def map(self, task: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         """Yield `task(job)` in the order of `jobs`, at most a few ahead of the consumer.
 
         In-order results make sums over tiles reproducible; the bounded look-ahead keeps finished
         tiles from piling up in memory.
         """
-        source = iter(jobs)
-        if self.count == 1:
+        source, is_alone = self._look(jobs)
+        if is_alone:
             yield from map(task, source)
             return
         pending: list[Future[Result]] = []
@@ -68,8 +74,8 @@ class Workers:
         on_done: Callable[[int], None] | None = None,
     ) -> None:
         """Run `task` on every job for its effect, in any order; `on_done` hears the number finished."""
-        source = iter(jobs)
-        if self.count == 1:
+        source, is_alone = self._look(jobs)
+        if is_alone:
             for done, job in enumerate(source, 1):
                 task(job)
                 if on_done is not None:
