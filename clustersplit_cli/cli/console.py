@@ -7,7 +7,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from clustersplit_cli.cli.process import mute
 from clustersplit_cli.progress import Progress, silent
@@ -26,7 +27,29 @@ def wants_colour() -> bool:
 
 
 def stderr_console() -> Console:
-    """A console on stderr; colours only on a terminal, and not with NO_COLOR."""
+    """A console on stderr, made when something is to be shown: quiet commands do without rich."""
+    return cast("Console", _ConsoleToBe())
+
+
+class _ConsoleToBe:
+    """Stands for a console until one is needed."""
+
+    @cached_property
+    def _made(self) -> Console:
+        return _make_console()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+    def __enter__(self) -> Console:
+        return self._made.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._made.__exit__(*exception)
+
+
+def _make_console() -> Console:
+    """A console with colours only on a terminal, and not with NO_COLOR."""
     from rich.console import Console
 
     class StderrConsole(Console):

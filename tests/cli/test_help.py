@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from clustersplit_cli.cli.app import app, run
 from clustersplit_cli.cli.split import split as split_function
 
 COMMAND: Any = get_command(app)
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_data" / "gas.parquet"
 PARAMETERS = {parameter.name: parameter for parameter in COMMAND.commands["split"].params}
 
 
@@ -184,3 +186,16 @@ def test_the_function_and_the_command_have_the_same_defaults() -> None:
     defaults = {name: parameter.default for name, parameter in signature(split_function).parameters.items()}
     for field in fields(SplitOptions):
         assert defaults[field.name] == field.default, field.name
+
+
+def test_a_quiet_split_without_warnings_does_without_rich(tmp_path: Any) -> None:
+    words = ["split", str(SAMPLE), "--standardize", "zscore", "--out", str(tmp_path / "run"), "--quiet"]
+    probe = (
+        "import sys; from clustersplit_cli.cli.app import run; code = run(sys.argv[1:]); "
+        "print('ended', code, 'rich' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *words], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "ended 0 False"
