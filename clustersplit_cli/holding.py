@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,13 +67,20 @@ def hold_kernel(
     workers: Workers,
     watch: Stopwatch,
     progress: Progress = silent,
+    before: Callable[[], None] = lambda: None,
 ) -> Held:
-    """Plan, prepare the features, and hold the kernel the way the plan says."""
+    """Plan, prepare the features, and hold the kernel the way the plan says.
+
+    Parameters
+    ----------
+    before : is called when the kernel is about to be computed.
+    """
     memory = plan(dataset.extent, options)
     assert memory is not None
     with watch.step("prepare"):
         prepared = prepare_features(dataset.features, options, workers, streams.samples)
         spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+    before()
     with watch.step("kernel"):
         geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
     return Held(memory, prepared, spread, geometry)

@@ -68,14 +68,15 @@ def prepared_setting(
 
     Parameters
     ----------
-    heard : is told the requirements before the kernel is computed.
+    heard : is told the requirements when the kernel is about to be computed.
     """
     streams = Streams.from_seed(options.seed)
     with pool(options.threads) as workers:
         with watch.step("constraints"):
             requirements = requirements_of(dataset, options, workers)
-        heard(requirements)
-        held = hold_kernel(dataset, options, streams, workers, watch, progress)
+        held = hold_kernel(
+            dataset, options, streams, workers, watch, progress, before=lambda: heard(requirements)
+        )
         limits = requirements.families[0] if requirements.units is not None else requirements.working
         problem = Problem(held.geometry, limits)
         memory, prepared, spread = held.memory, held.prepared, held.spread
