@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,11 +197,13 @@ class CBCAssigner:
 
     def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve the columns side by side; each CBC is a process of its own."""
+        program = self._program
         columns = [costs[:, run] for run in range(costs.shape[1])]
-        solutions = self.workers.map(
-            lambda column: solve_assignment(column, self.constraints).chosen, columns
-        )
-        return np.stack(list(solutions), axis=1)
+        return np.stack(list(self.workers.map(lambda column: program.solve(column).chosen, columns)), axis=1)
+
+    @cached_property
+    def _program(self) -> AssignmentProgram:
+        return AssignmentProgram(self.constraints)
 
 
 @dataclass(frozen=True)
