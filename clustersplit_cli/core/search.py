@@ -207,14 +207,13 @@ def _come_to_rest(
 def _measured(
     problem: Problem, chosen: list[Trail], ends: list[Trail]
 ) -> tuple[list[Trail], dict[bytes, float]]:
-    """Measure the chosen splits, and in the same pass all others that the report states.
+    """Measure the chosen splits, and in the same pass where all starts ended, which the report states.
 
     Returns
     -------
     The chosen trails with their witness on the kernel itself, and Psi of all splits, packed.
     """
     packed = [np.packbits(trail.members) for trail in (*chosen, *ends)]
-    packed += [split for trail in chosen for _, split in trail.passed]
     columns: dict[bytes, int] = {}
     for split in packed:
         columns.setdefault(split.tobytes(), len(columns))
