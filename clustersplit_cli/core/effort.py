@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CHEAP_ROWS = 4096
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -16,6 +18,8 @@ class Effort:
     max_rounds : rounds of perturbation at most.
     candidates : splits settled on the kernel itself.
     exact_rounds : rounds of perturbation on the kernel itself, after settling.
+    cheap_rounds : the same up to `CHEAP_ROWS` rows, where a pass over the kernel costs little, if starts were
+        slow to come to rest.
     """
 
     batch: int
@@ -23,10 +27,11 @@ class Effort:
     max_rounds: int
     candidates: int
     exact_rounds: int
+    cheap_rounds: int
 
 
 EFFORTS = {
-    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0),
-    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=8, exact_rounds=0),
-    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=8),
+    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0, cheap_rounds=0),
+    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=8, exact_rounds=0, cheap_rounds=1),
+    "thorough": Effort(batch=24, patience=3, max_rounds=20, candidates=12, exact_rounds=8, cheap_rounds=8),
 }

@@ -16,6 +16,7 @@ from clustersplit_cli.progress import Progress, silent
 
 WORTHWHILE = 2e-5
 """A round that explains less than this share of scatter more has brought nothing."""
+MANY_STEPS = 12
 SAME, AGREEING = 3e-4, 3
 """Starts agree if so many of them explain the same scatter but for this share."""
 
@@ -118,6 +119,11 @@ def agree(field: Problem, trails: list[Trail]) -> bool:
     """Whether several starts ended as low as the lowest: then there is little left to find."""
     explained = np.array([field.ssq_total - trail.psi for trail in trails])
     return int((explained >= (1.0 - SAME) * explained.max()).sum()) >= AGREEING
+
+
+def are_slow(trails: list[Trail]) -> bool:
+    """Whether starts took many steps: there are many optima then, and an image may prefer a poorer one."""
+    return sum(len(trail.trace) - 1 for trail in trails) >= MANY_STEPS * len(trails)
 
 
 def _tilts(factors: Floats, count: int, rng: np.random.Generator) -> Floats:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.effort import Effort
+from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, has_at_most
-from clustersplit_cli.core.explore import agree, explore, perturb
+from clustersplit_cli.core.explore import agree, are_slow, explore, perturb
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.field import SMALL, make_field
@@ -34,7 +34,7 @@ from clustersplit_cli.core.starts import (
     random_splits,
     spectral_splits,
 )
-from clustersplit_cli.core.trail import Trail, best_distinct
+from clustersplit_cli.core.trail import Trail, are_close, best_distinct
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
@@ -126,8 +126,10 @@ def search(
     if finished is None:
         finished = _come_to_rest(problem, chosen, ends, bring_to_rest)
     best = finished.best
-    for done in range(effort.exact_rounds):
-        progress("stir", done, effort.exact_rounds)
+    is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(ends)
+    rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
+    for done in range(rounds):
+        progress("stir", done, rounds)
         tilts = field.image.spread(kick_directions(field.factors, (3 * effort.batch) // 4, exact_rng))
         noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
@@ -230,11 +232,14 @@ def _measured(
 
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:
     """The best split, or one that a batch of descents found and that is better once it is settled."""
-    rivals = [
+    found = [
         replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
         for run in range(len(end.psi))
     ]
-    rivals = bring_to_rest(best_distinct(rivals, candidates), exactly=False)
+    rivals = best_distinct([trail for trail in found if not are_close(trail, best)], candidates)
+    if not rivals:
+        return best
+    rivals = bring_to_rest(rivals, exactly=False, measured=True)
     rival = bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
     if rival.psi >= best.psi:
         return best

@@ -84,13 +84,16 @@ def shortened(trace: tuple[float, ...], end: float) -> tuple[float, ...]:
     return tuple(whole[place] for place in kept)
 
 
+def are_close(one: Trail, other: Trail) -> bool:
+    """Whether two splits differ in one row in a thousand: then polishing leads both to the same place."""
+    return 1000 * int((one.members != other.members).sum()) <= len(one.members)
+
+
 def best_distinct(trails: Sequence[Trail], count: int) -> list[Trail]:
     """The `count` best trails of which no two have almost the same split, best first."""
     kept: list[Trail] = []
     for trail in sorted(trails, key=lambda trail: trail.psi):
-        # Splits that differ in one row in a thousand end up in the same place once they are polished.
-        nearest = min((int((trail.members != other.members).sum()) for other in kept), default=None)
-        if nearest is None or 1000 * nearest > len(trail.members):
+        if not any(are_close(trail, other) for other in kept):
             kept.append(trail)
         if len(kept) == count:
             break

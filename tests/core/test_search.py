@@ -154,3 +154,29 @@ def test_psi_falls_along_every_start_and_ends_where_it_was_measured(
         assert (np.diff(run.trace) <= 1e-6 * run.psi).all()
     winner = solution.runs[solution.winner]
     assert winner.trace[-1] == pytest.approx(min(run.psi for run in solution.runs), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_labels", "effort", "stirs"),
+    [
+        (2500, 40, "normal", 1),  # many cells: starts are slow
+        (2500, 1, "normal", 0),
+        (1500, 40, "normal", 0),  # explored on the kernel itself
+        (2500, 40, "fast", 0),
+        (2500, 1, "thorough", 8),
+    ],
+)
+def test_slow_starts_are_followed_by_a_round_on_the_kernel_itself(
+    n: int, n_labels: int, effort: str, stirs: int, make_dataset: Maker
+) -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, n_labels, n)
+    X = rng.normal(size=(n, 12)) + rng.normal(size=(n_labels, 12))[label]
+    if n_labels == 1:
+        X[: n // 5] += 2.0  # a heap as large as the validation side: starts are quick
+    dataset = make_dataset(X, label=label)
+    heard: list[str] = []
+    options = check_options(SplitOptions(effort=effort, threads=1))
+    with prepared_setting(dataset, options, Stopwatch()) as setting:
+        find_split(setting, lambda stage, done, total: heard.append(stage))
+    assert heard.count("stir") == stirs
