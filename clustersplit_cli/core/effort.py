@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHEAP_ROWS = 4096
+CHEAP_ROWS = 8192
 
 
 @dataclass(frozen=True)

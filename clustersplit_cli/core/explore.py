@@ -16,7 +16,7 @@ from clustersplit_cli.progress import Progress, silent
 
 WORTHWHILE = 2e-5
 """A round that explains less than this share of scatter more has brought nothing."""
-MANY_STEPS = 12
+MANY_STEPS = 10
 SAME, AGREEING = 3e-4, 3
 """Starts agree if so many of them explain the same scatter but for this share."""
 
