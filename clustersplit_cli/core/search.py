@@ -124,7 +124,7 @@ def search(
     if is_followed:
         finished = finish(problem, ends, chosen, most=POLISHED, max_iter=max_iter, nonnegative=nonnegative)
     if finished is None:
-        finished = _come_to_rest(problem, chosen, ends, bring_to_rest)
+        finished = _come_to_rest(problem, chosen, ends, bring_to_rest, progress)
     best = finished.best
     is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(ends)
     rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
@@ -188,7 +188,11 @@ def _is_followed(problem: Problem, assigner: Assigner) -> bool:
 
 
 def _come_to_rest(
-    problem: Problem, chosen: list[Trail], ends: list[Trail], bring_to_rest: Callable[..., list[Trail]]
+    problem: Problem,
+    chosen: list[Trail],
+    ends: list[Trail],
+    bring_to_rest: Callable[..., list[Trail]],
+    progress: Progress,
 ) -> Finished:
     """Bring the chosen splits to rest in the kernel's own precision, and the best of them in float64.
 
@@ -198,6 +202,7 @@ def _come_to_rest(
     if is_coarse:
         chosen, known = _measured(problem, chosen, ends)
     settled = bring_to_rest(chosen, exactly=False, measured=is_coarse)
+    progress("polish", 1, 2)
     best = min(settled, key=lambda trail: trail.psi)
     measured = evaluate(problem, best.members)
     rested = bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
