@@ -31,7 +31,7 @@ def prepare() -> None:
     _fill_closed_streams()
     # Modules and programs are many objects that stay: looking for cycles among them as often as usual would
     # take a twentieth of a short run. What is large here is freed by counting references.
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(50_000, 10, 10)
     sys.meta_path.insert(0, _NoPandas())
 
 
