@@ -29,8 +29,8 @@ def prepare() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     _fill_closed_streams()
-    # Modules and programs are many objects that stay: looking for cycles among them as often as usual would
-    # take a twentieth of a short run. What is large here is freed by counting references.
+    # Modules and programs are many objects that stay: looking for cycles among them as often as usual takes
+    # some hundredths of a short run. What is large here is freed by counting references.
     gc.set_threshold(50_000, 10, 10)
     sys.meta_path.insert(0, _NoPandas())
 
