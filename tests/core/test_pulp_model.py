@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.cbc import find_cbc
-from clustersplit_cli.core.pulp_model import Branching, Model, Row
+from clustersplit_cli.core.pulp_model import _CBC, Branching, Model, Row
 
 
 def random_model(rng: np.random.Generator, search: Branching | None) -> tuple[Model, list[Row]]:
@@ -58,6 +59,25 @@ def test_programs_solved_at_the_same_time_do_not_disturb_each_other() -> None:
     for (values, cost), (same_values, same_cost) in zip(apart, together, strict=True):
         assert np.array_equal(values, same_values) and cost == same_cost
         assert _is_allowed(values, rows)
+
+
+@pytest.mark.parametrize("stars", [False, True])
+def test_solutions_are_read_as_pulps_own_reader_does(stars: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    model, _ = random_model(rng, None)
+    model._program.set_costs(rng.normal(size=30).tolist())
+    model._program.writeMPS(str(tmp_path / "program.mps"))
+    solution = tmp_path / "solution.sol"
+    words = ["-initialSolve", "-printingOptions", "all", "-solution", str(solution)]
+    subprocess.run([find_cbc(), str(tmp_path / "program.mps"), *words], check=True, capture_output=True)
+    if stars:  # with which CBC marks what is infeasible
+        lines = solution.read_text().splitlines()
+        solution.write_text("\n".join([lines[0], *(f"**{line}" for line in lines[1:5]), *lines[5:], ""]))
+    named = (model._atoms, *model._program._names)
+    status, values, _, _, slacks, sol_status = _CBC().readsol_MPS(str(solution), None, *named)
+    expected = pulp.COIN_CMD().readsol_MPS(str(solution), None, *named)
+    assert (status, values, slacks, sol_status) == (expected[0], expected[1], expected[4], expected[5])
+    assert len(values) == 30 and any(values.values())
 
 
 def _is_allowed(values: NDArray[np.float64], rows: list[Row]) -> bool:
