@@ -85,21 +85,12 @@ class LPSolution:
     branched: bool = False
 
 
-def solve_assignment(costs: NDArray[Any], constraints: Constraints) -> LPSolution:
-    """Minimise the cost of the chosen rows, `lower <= rows chosen per cell <= upper`, 0 <= u <= 1.
-
-    One variable per row: the paper's second column is 1 - u.
-
-    Raises
-    ------
-    SolverError
-        When CBC is missing, fails, or does not prove optimality.
-    """
-    return AssignmentProgram(constraints).solve(costs)
-
-
 class AssignmentProgram:
-    """The assignment step of separate cells, stated once and solved for one cost after another."""
+    """The assignment step of separate cells, stated once and solved for one cost after another.
+
+    Minimise the cost of the chosen rows, `lower <= rows chosen per cell <= upper`, 0 <= u <= 1. There is one
+    variable per row: the paper's second column is 1 - u.
+    """
 
     def __init__(self, constraints: Constraints) -> None:
         members = np.split(constraints.order, constraints.offsets[1:-1])
@@ -110,7 +101,13 @@ class AssignmentProgram:
         self._model = _model(rows, np.full(constraints.n, -1, np.int8))
 
     def solve(self, costs: NDArray[Any]) -> LPSolution:
-        """Solve it relaxed; parameters and errors as in `solve_assignment`."""
+        """Solve it relaxed.
+
+        Raises
+        ------
+        SolverError
+            When CBC fails or does not prove optimality.
+        """
         # Every column has but one entry: there is nothing to simplify.
         values, cost = self._model.solve(costs, presolve=False)
         distance = float(np.abs(values - np.round(values)).max(initial=0.0))

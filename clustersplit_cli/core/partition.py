@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.cbc import solve_transport
-from clustersplit_cli.core.dense import DenseGeometry
+from clustersplit_cli.core.dense import FEW, DenseGeometry
 from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.parts import PartQuotas
 from clustersplit_cli.core.transport import transport
-from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.core.workers import Workers
 
 MOST_PERMUTED = 3
 """Up to this many parts of unequal shares every way to hand out the centroids is tried."""
-FEW = 32
-"""A part of the rows, as a divisor, up to which multiplying only those that moved pays."""
-MOVED_TILE = 64
 Labels = NDArray[np.int64]
 """The part of every row: shape (n,) for one partition, (n, r) for a batch."""
 
@@ -88,17 +85,9 @@ def _dense(
     moved = np.flatnonzero(labels[:, 0] != before[:, 0])
     if len(moved) > geometry.n // FEW:
         return measure(geometry, labels, k, dtype)
-    everywhere = np.arange(geometry.n)
     change = one_hot(labels[moved], k, dtype) - one_hot(before[moved], k, dtype)
-
-    def one(tile: tuple[int, int]) -> NDArray[Any]:
-        rows = slice(*tile)
-        mine = geometry.matrix.gather(moved[rows], everywhere).astype(dtype, copy=False)
-        return np.asarray(mine.T @ change[rows])
-
     sums = state.sums.astype(np.float64)
-    for part in geometry.workers.map(one, tiles(len(moved), MOVED_TILE)):
-        sums[:, 0] += part
+    sums[:, 0] += geometry.combine(moved, change)
     own = np.take_along_axis(sums[:, 0], labels, axis=1)[:, 0]
     inside = np.bincount(labels[:, 0], weights=own, minlength=k).astype(np.float64)[None]
     sizes = np.bincount(labels[:, 0], minlength=k)[None]

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.dense import DenseGeometry
+from clustersplit_cli.core.dense import FEW, DenseGeometry
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.geometry import Geometry
 
-FEW = 16
-"""Rows that change sides are few if all rows are so many times as many."""
 Members = NDArray[np.bool_]
 """Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""
 

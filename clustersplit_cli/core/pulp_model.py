@@ -108,7 +108,7 @@ class Model:
         return program, bool(is_optimal and program.sol_status == pulp.LpSolutionOptimal)
 
     def _values(self, program: _Program, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-        values = np.array([program.values[atom.name] for atom in self._atoms])
+        values = np.array([program.values.get(atom.name, 0.0) for atom in self._atoms])
         return values, float(np.asarray(costs, dtype=np.float64) @ values)
 
 
@@ -130,7 +130,10 @@ class _CBC(pulp.COIN_CMD):  # type: ignore[misc]
             file.readline()
             # Every line has a number, a name, a value and a price, and stars where it is infeasible.
             words = file.read().replace("**", "").split()
-        values = dict(zip(words[1::4], map(float, words[2::4]), strict=True))
+        try:
+            values = dict(zip(words[1::4], map(float, words[2::4]), strict=True))
+        except ValueError as error:
+            raise pulp.PulpSolverError("its solution cannot be read") from error
         slacks = {name: values.pop(name, 0.0) for name in constraintsNames}
         return status, values, {}, {}, slacks, sol_status
 

@@ -116,11 +116,8 @@ class SymmetricMatrix:
         edges = np.searchsorted(places, np.arange(len(self.strips) + 1) * self.height)
         total = np.zeros((self.n, coefficients.shape[1]), coefficients.dtype)
         for index, strip in enumerate(self.strips):
-            first, here, later = (
-                index * self.height,
-                slice(*edges[index : index + 2]),
-                slice(edges[index], None),
-            )
+            here, later = slice(*edges[index : index + 2]), slice(edges[index], None)
+            first = index * self.height
             below = first + len(strip)
             total[first:below] += strip[:, places[later] - first] @ coefficients[later]
             total[below:] += strip[places[here] - first, len(strip) :].T @ coefficients[here]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core import assignment
 from clustersplit_cli.core.assignment import Selection, cheaper_orientation, nth_smallest
-from clustersplit_cli.core.cbc import CBCAssigner, cbc_version, find_cbc, solve_assignment
+from clustersplit_cli.core.cbc import AssignmentProgram, CBCAssigner, cbc_version, find_cbc
 from clustersplit_cli.core.constraints import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import InfeasibleError, SolverError
@@ -105,7 +105,7 @@ def test_selection_and_cbc_reach_the_same_objective_at_any_scale(tolerance: str,
         limits = random_limits(rng, n, n_cells, tolerance)
         costs = scale * (rng.normal(size=n) + rng.normal())
         chosen = Selection(limits).choose(costs[:, None])[:, 0]
-        found = solve_assignment(costs, limits)
+        found = AssignmentProgram(limits).solve(costs)
         assert (found.status, found.integral) == ("optimal", True)
         assert meets(found.chosen, limits)
         # Ties apart there is one optimum, and normal costs have no ties.
@@ -115,7 +115,7 @@ def test_selection_and_cbc_reach_the_same_objective_at_any_scale(tolerance: str,
 def test_cbc_takes_ties_and_costs_of_zero() -> None:
     limits = constraints_of(np.zeros(6, dtype=np.int64), "0.5")
     for costs in (np.zeros(6), np.ones(6), -np.ones(6)):
-        found = solve_assignment(costs, limits)
+        found = AssignmentProgram(limits).solve(costs)
         assert found.integral and found.chosen.sum() == 3
 
 
@@ -130,7 +130,7 @@ def test_a_solver_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     find_cbc.cache_clear()
     monkeypatch.setenv("CLUSTERSPLIT_CBC", "no-such-solver")
     with pytest.raises(SolverError, match="CLUSTERSPLIT_CBC=no-such-solver is not an executable") as caught:
-        solve_assignment(np.zeros(4), constraints_of(np.zeros(4, dtype=np.int64), "0.5"))
+        AssignmentProgram(constraints_of(np.zeros(4, dtype=np.int64), "0.5"))
     assert caught.value.exit_code == 4 and "pulp[cbc]" in str(caught.value.hint)
     find_cbc.cache_clear()
 
@@ -139,7 +139,7 @@ def test_a_solver_that_fails_is_an_error_of_the_solver(monkeypatch: pytest.Monke
     find_cbc.cache_clear()
     monkeypatch.setenv("CLUSTERSPLIT_CBC", "false")
     with pytest.raises(SolverError, match="CBC"):
-        solve_assignment(np.arange(4.0), constraints_of(np.zeros(4, dtype=np.int64), "0.5"))
+        AssignmentProgram(constraints_of(np.zeros(4, dtype=np.int64), "0.5")).solve(np.arange(4.0))
     find_cbc.cache_clear()
 
 

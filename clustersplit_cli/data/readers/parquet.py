@@ -146,21 +146,19 @@ class ParquetSource:
         groups = [(m, group) for m in self.members for group in range(m.metadata.num_row_groups)]
         readers, start = min(MOST_READERS, pa.cpu_count()), 0
         under_way: dict[int, Future[list[pa.Array]]] = {}
-        with ThreadPoolExecutor(readers) as pool:
-            try:
-                for place, (member, group) in enumerate(groups):
-                    for later in range(place, min(place + readers + 1, len(groups))):
-                        if later not in under_way and _is_small(*groups[later], name):
-                            under_way[later] = pool.submit(
-                                lambda job: list(_batches(*job, name)), groups[later]
-                            )
-                    with explained(member.stamp.path, "Parquet"):
-                        ready = under_way.pop(place).result() if place in under_way else None
-                        for array in _batches(member, group, name) if ready is None else ready:
-                            yield ArrowChunk(self.path, start, 0, [name], [array], is_list=True)
-                            start += len(array)
-            finally:
-                pool.shutdown(cancel_futures=True)
+        pool = ThreadPoolExecutor(readers)
+        try:
+            for place, (member, group) in enumerate(groups):
+                for later in range(place, min(place + readers + 1, len(groups))):
+                    if later not in under_way and _is_small(*groups[later], name):
+                        under_way[later] = pool.submit(lambda job: list(_batches(*job, name)), groups[later])
+                with explained(member.stamp.path, "Parquet"):
+                    ready = under_way.pop(place).result() if place in under_way else None
+                    for array in _batches(member, group, name) if ready is None else ready:
+                        yield ArrowChunk(self.path, start, 0, [name], [array], is_list=True)
+                        start += len(array)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _scan_scalars(
         self, number: int, file: pq.ParquetFile, group: int, start: int, names: Sequence[str]
