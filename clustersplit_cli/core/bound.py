@@ -30,24 +30,30 @@ ALL_ROWS = 600
 MOST_GROUPS = 64
 """Groups of cells whose means are taken out of a dense kernel before its Frobenius norm bounds the rest."""
 ROUNDINGS = 16
+GRID, GRIDS = 64, 4
 
 
 @dataclass(frozen=True)
 class Spectrum:
     """Upper bounds on the eigenvalues of A = PKP, and b in the same basis.
 
+    For any e > 0, A is at most the sum of (values_i + e) u_i u_i' plus rest + coupling²/e on the complement
+    of the u_i: where A takes the u_i to the complement, 2 x'Ay is at most e |x|² + |Ax|²/e |y|².
+
     Attributes
     ----------
-    values : (m,), A is at most the sum of values_i u_i u_i' plus `rest` on the complement of the u_i.
+    values : (m,)
     squares : (m,), (u_i'b)².
-    rest : bound on the remaining eigenvalues.
+    rest : bound on A within the complement.
     rest_square : squared length of what remains of b.
+    coupling : bound on how far A takes the u_i out of the space they span; 0 for exact eigenvectors.
     """
 
     values: NDArray[np.float64]
     squares: NDArray[np.float64]
     rest: float
     rest_square: float
+    coupling: float = 0.0
 
 
 def mmd_upper_bound(problem: Problem, image: Image) -> float:
@@ -77,31 +83,47 @@ def _cell_level(limits: Constraints) -> NDArray[np.float64]:
 
 
 def _best_dual(spectrum: Spectrum, radius_squared: float) -> float:
-    """Minimise mu r² + sum of b_i²/(mu - a_i), a convex function of mu, over mu above all a_i."""
-    values = np.append(spectrum.values, spectrum.rest)
-    squares = np.append(spectrum.squares, spectrum.rest_square)
-    top = max(float(values.max()), 0.0)
-    linear = float(squares.sum())
+    """The least over all e of what `_least_dual` gives, a convex function of e, too."""
+    coupling = spectrum.coupling
 
-    def dual(excess: float) -> float:
-        # A hair above the top eigenvalue with no b there, b²/(mu - a) is 0/0 whose limit is 0.
-        gaps = top - values + excess
-        return (top + excess) * radius_squared + float((squares[squares > 0] / gaps[squares > 0]).sum())
+    def dual(log_e: float) -> float:
+        e = float(np.exp(log_e))
+        values = np.append(spectrum.values + e, spectrum.rest + coupling**2 / e)
+        return _least_dual(values, np.append(spectrum.squares, spectrum.rest_square), radius_squared)
 
-    # At the optimum r² = sum of b_i²/(mu - a_i)², so mu - top is at most |b|/r.
-    farthest = np.sqrt(linear / radius_squared)
-    if farthest == 0:
-        return top * radius_squared
-    low, high = np.log(farthest) - 60.0, np.log(farthest) + 1.0
-    # Golden-section search; any mu bounds the maximum, so it need not be exact.
+    if coupling == 0:
+        values = np.append(spectrum.values, spectrum.rest)
+        return _least_dual(values, np.append(spectrum.squares, spectrum.rest_square), radius_squared)
+    # Golden-section search; any e bounds the maximum, so it need not be exact.
+    low, high = np.log(coupling) - 9.0, np.log(coupling) + 9.0
     golden = (np.sqrt(5.0) - 1.0) / 2.0
-    for _ in range(90):
+    for _ in range(24):
         left, right = high - golden * (high - low), low + golden * (high - low)
-        if dual(float(np.exp(left))) < dual(float(np.exp(right))):
+        if dual(left) < dual(right):
             high = right
         else:
             low = left
-    return min(dual(float(np.exp((low + high) / 2.0))), dual(float(farthest)))
+    return min(dual((low + high) / 2.0), dual(float(np.log(coupling))))
+
+
+def _least_dual(values: NDArray[np.float64], squares: NDArray[np.float64], radius_squared: float) -> float:
+    """Minimise mu r² + sum of b_i²/(mu - a_i), a convex function of mu, over mu above all a_i."""
+    top = max(float(values.max()), 0.0)
+    # At the optimum r² = sum of b_i²/(mu - a_i)², so mu - top is at most |b|/r.
+    farthest = float(np.sqrt(squares.sum() / radius_squared))
+    if farthest == 0:
+        return top * radius_squared
+    # A hair above the top eigenvalue with no b there, b²/(mu - a) is 0/0 whose limit is 0.
+    gaps, pulling = (top - values)[squares > 0, None], squares[squares > 0]
+    low, high, best = np.log(farthest) - 60.0, np.log(farthest), np.inf
+    # Narrowed down grid by grid; any mu bounds the maximum, so it need not be exact.
+    for _ in range(GRIDS):
+        excess = np.exp(np.linspace(low, high, GRID))
+        found = (top + excess) * radius_squared + pulling @ (1.0 / (gaps + excess))
+        place = int(found.argmin())
+        best = min(best, float(found[place]))
+        low, high = (float(np.log(excess[max(0, min(GRID - 1, place + side))])) for side in (-1, 1))
+    return best
 
 
 @singledispatch
@@ -118,20 +140,17 @@ def _dense(
 ) -> tuple[Spectrum, float]:
     """Take out leading eigenpairs and bound the rest by the trace and the Frobenius norm they leave.
 
-    With U orthonormal, T = U'AU diagonal and R = AU - UT, A is at most U T U' + |R| + the rest of A on the
-    complement of U, and the rest's squared Frobenius norm is |A|² - |T|² - 2|R|². Leading eigenvalues
-    alone would bound nothing.
+    With U orthonormal, T = U'AU diagonal and R = AU - UT, the squared Frobenius norm of A on the complement
+    of U is |A|² - |T|² - 2|R|². Leading eigenvalues alone would bound nothing.
     """
     if geometry.n <= ALL_ROWS:
         matrix = geometry.matrix.rows(0, geometry.n).astype(np.float64)
         centred = _centre(limits, _centre(limits, matrix).T)
         values, vectors = np.linalg.eigh((centred + centred.T) / 2)
         pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
-        return _spectrum(values, vectors, pull, 0.0, 0.0), float(z0 @ matrix @ z0)
-    guess = _leading_directions(limits, image, LEADING)
-    # One power step on the kernel itself sharpens what the image suggests.
-    sharp = geometry.matrix.multiply(guess.astype(geometry.search_dtype), geometry.workers).T
-    basis, _ = np.linalg.qr(_centre(limits, sharp))
+        squares = (vectors.T @ pull) ** 2
+        return Spectrum(values, squares, 0.0, 0.0), float(z0 @ matrix @ z0)
+    basis, _ = np.linalg.qr(_leading_directions(limits, image, LEADING))
     means = _coarse_means(limits)
     together = np.concatenate([basis, means, z0[:, None]], axis=1)
     # Sums over short tiles in the kernel's own precision are good enough, with a margin below.
@@ -139,20 +158,22 @@ def _dense(
     to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
     values, rotation = np.linalg.eigh(basis.T @ to_basis)
     vectors = basis @ rotation
-    error = float(np.linalg.norm(_centre(limits, to_basis) @ rotation - vectors * values, 2))
+    # The margin for what products and sums in the kernel's own precision may be off by.
+    margin = ROUNDINGS * float(np.finfo(geometry.search_dtype).eps)
+    noise = margin * float(np.abs(values).max())
+    coupling = float(np.linalg.norm(_centre(limits, to_basis) @ rotation - vectors * values, 2)) + noise
     # From here on for the coarser projection that removes `means` alone.
     between = means.T @ to_means
     coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
-    # The margin for what products and sums in the kernel's own precision may be off by.
-    whole = (1.0 + ROUNDINGS * float(np.finfo(geometry.search_dtype).eps)) * geometry.matrix.sum_of_squares(
-        geometry.workers
-    )
+    whole = (1.0 + margin) * geometry.matrix.sum_of_squares(geometry.workers)
     squares = whole - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
     squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
     trace = geometry.trace - float(np.trace(between)) - float(values.sum())
-    rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + error
+    rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + noise
     pull = _centre(limits, to_z0)[:, 0]
-    return _spectrum(values, vectors, pull, rest, error), float(z0 @ to_z0[:, 0])
+    along = (vectors.T @ pull) ** 2
+    left = max(float(pull @ pull) - float(along.sum()), 0.0)
+    return Spectrum(values + noise, along, rest, left, coupling), float(z0 @ to_z0[:, 0])
 
 
 def _largest_possible(total: float, squares: float, count: int) -> float:
@@ -199,17 +220,6 @@ def factored_bound(
     spectrum, constant = factored_spectrum(gram, sums, level @ sums, limits, precision)
     gain = _best_dual(spectrum, radius_squared) if radius_squared > 0 else 0.0
     return float(np.sqrt(max(constant + gain, 0.0)))
-
-
-def _spectrum(
-    values: NDArray[np.float64],
-    vectors: NDArray[np.float64],
-    pull: NDArray[np.float64],
-    rest: float,
-    error: float,
-) -> Spectrum:
-    squares = (vectors.T @ pull) ** 2
-    return Spectrum(values + error, squares, rest, max(float(pull @ pull) - float(squares.sum()), 0.0))
 
 
 def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.float64]:

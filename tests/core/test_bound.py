@@ -123,3 +123,31 @@ def test_many_cells_are_merged_and_the_bound_still_holds(
             rng.normal(size=(12, 3)), "rbf", "scale", cells([0, 1, 2, 3] * 3, "0.34"), workers
         )
         assert upper(problem) >= true_optimum(problem) * (1 - 1e-9)
+
+
+def test_directions_that_are_not_quite_eigenvectors_bound_and_cost_little() -> None:
+    """The oracle is the whole spectrum; what rough directions couple to must count, but only once."""
+    rng = np.random.default_rng(6)
+    too_low = 0
+    for _ in range(60):
+        n, m = int(rng.integers(5, 12)), int(rng.integers(1, 4))
+        factors = rng.normal(size=(n, n)) * rng.gamma(1.0, size=n)
+        A, pull, radius_squared = factors @ factors.T, rng.normal(size=n), float(rng.gamma(1.0))
+        values, vectors = np.linalg.eigh(A)
+        exact = module._least_dual(values, (vectors.T @ pull) ** 2, radius_squared)
+        rough = vectors[:, -m:] + 0.1 * rng.normal(size=(n, m))
+        basis, _ = np.linalg.qr(np.concatenate([rough, rng.normal(size=(n, n - m))], axis=1))
+        held, turn = np.linalg.eigh(basis[:, :m].T @ A @ basis[:, :m])
+        U, beyond = basis[:, :m] @ turn, basis[:, m:]
+        rest = float(np.linalg.eigvalsh(beyond.T @ A @ beyond)[-1])
+        coupling = float(np.linalg.norm(beyond.T @ A @ U, 2))
+        squares = (U.T @ pull) ** 2
+        left = float(pull @ pull - squares.sum())
+        bound = module._best_dual(module.Spectrum(held, squares, rest, left, coupling), radius_squared)
+        assert bound >= exact * (1 - 1e-9)
+        # As much on both sides is the simplest choice, and never the better one.
+        plain = module.Spectrum(held + coupling, squares, rest + coupling, left)
+        assert bound <= module._best_dual(plain, radius_squared) * (1 + 1e-9)
+        without = module._best_dual(module.Spectrum(held, squares, rest, left), radius_squared)
+        too_low += without < exact * (1 - 1e-6)
+    assert too_low > 30
