@@ -10,6 +10,8 @@ from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
 
+from clustersplit_cli.environment import keep_blas_to_one_thread
+
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -29,10 +31,16 @@ def prepare() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     _fill_closed_streams()
+    keep_blas_to_one_thread()
     # Modules and programs are many objects that stay: looking for cycles among them as often as usual takes
     # some hundredths of a short run. What is large here is freed by counting references.
     gc.set_threshold(50_000, 10, 10)
     sys.meta_path.insert(0, _NoPandas())
+
+
+def leave_quickly() -> None:
+    """Spare the interpreter, which is about to end, a last look for cycles among all modules and programs."""
+    gc.freeze()
 
 
 class _NoPandas(MetaPathFinder):

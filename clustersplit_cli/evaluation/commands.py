@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.data.destination import output_error
+from clustersplit_cli.environment import as_the_user_left_it
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.evaluation.rounds import Rows
 from clustersplit_cli.evaluation.trials import Record, TrainingSet, Trial, make_record
@@ -190,6 +191,7 @@ class CommandRunner:
                         stdin=subprocess.DEVNULL,
                         stdout=lines,
                         stderr=subprocess.STDOUT,
+                        env=as_the_user_left_it(),
                         start_new_session=True,  # so that what it starts ends with it
                     )
                 except OSError as error:

@@ -178,6 +178,18 @@ def test_closed_streams_are_harmless(closing: str, arguments: str, code: int, fo
     assert (folder / "feats_split").exists() == (code == 0 or arguments == "--json")
 
 
+def test_ending_does_not_look_at_every_module_again() -> None:
+    code = (
+        "import atexit, gc, sys; atexit.register(lambda: sys.stderr.write(f'frozen {gc.get_freeze_count()}'))"
+    )
+    code += "; sys.argv = ['clustersplit', '--version']; from clustersplit_cli.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("clustersplit")
+    assert int(done.stderr.removeprefix("frozen ")) > 1000
+
+
 def test_reports_are_utf8_whatever_the_locale_says(process: Callable[..., Any], folder: Path) -> None:
     (folder / "feats.parquet").rename(folder / "ünï.parquet")
     result = process("split", "ünï.parquet", "--json", *QUICK, PYTHONIOENCODING="ascii")

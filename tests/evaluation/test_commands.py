@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clustersplit_cli import environment
 from clustersplit_cli.cli.app import run as run_program
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.evaluation.commands import Template
@@ -83,6 +84,21 @@ def test_a_command_is_run_for_every_split_and_setting(
             assert len(test) == len(adapt) == 20
             assert sorted([*train, *val]) == [*range(40), *range(80, 120)]
     assert "verdict" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wanted", [None, "3"])
+def test_a_command_sees_the_environment_of_the_user(
+    wanted: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "_ours", set())
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if wanted is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", wanted)
+    environment.keep_blas_to_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == (wanted or "1")
+    assert run_program(arguments("--quiet", "--strategy", "random:joint")) == 0
+    logs = [path.read_text("utf-8") for path in Path("out").glob("trials/*/log.txt")]
+    assert logs and all(f"threads: {wanted}\n" in log for log in logs)
 
 
 def test_mix_up_is_left_out_with_a_word_where_the_command_cannot_mix(folder: Path) -> None:

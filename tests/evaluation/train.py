@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ def main() -> int:
     given = parser.parse_args()
     params = json.loads(Path(given.params).read_text("utf-8"))
     sys.stdout.write(f"shrinking by {params['shrink']}\n")
+    sys.stdout.write(f"threads: {os.environ.get('OPENBLAS_NUM_THREADS')}\n")
     sys.stdout.flush()
     if params.get("fail") == "exit":
         sys.stderr.write("out of luck\n")
