@@ -141,9 +141,9 @@ class _CBC(pulp.COIN_CMD):  # type: ignore[misc]
 class _Program(pulp.LpProblem):  # type: ignore[misc]
     """A program of which only the costs change from one solution to the next.
 
-    PuLP walks over all variables several times to write CBC's file and to store what CBC found, which takes
-    longer than CBC does. Here all of the file but the costs is written once, and the values found are kept
-    as they are read.
+    PuLP walks over all variables several times to state costs, to write CBC's file and to store what CBC
+    found, which takes longer than CBC does. Here all of the file but the costs is written once, and the
+    values found are kept as they are read.
     """
 
     def __init__(self) -> None:
@@ -156,11 +156,12 @@ class _Program(pulp.LpProblem):  # type: ignore[misc]
         self._atoms = atoms
         self._names = tuple({each.name: each.name for each in some} for some in (atoms, constraints))
         self._pattern = _mps_pattern(atoms, constraints)
+        # PuLP does not solve without an objective; the costs are in the file alone.
+        self.setObjective(pulp.LpAffineExpression(atoms[0]))
 
     def set_costs(self, costs: list[float]) -> None:
         """Minimise the atoms' costs."""
         self._costs = tuple(costs)
-        self.setObjective(pulp.LpAffineExpression(zip(self._atoms, costs, strict=True)))
 
     def writeMPS(self, filename: str, *arguments: Any, **options: Any) -> Any:  # noqa: N802
         """Write the file with the present costs; return what PuLP's own does when it renames."""
@@ -178,15 +179,15 @@ class _Program(pulp.LpProblem):  # type: ignore[misc]
 def _mps_pattern(atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> str:
     """The program in MPS format, with a place for every atom's cost."""
     senses = {pulp.LpConstraintEQ: "E", pulp.LpConstraintGE: "G", pulp.LpConstraintLE: "L"}
-    entries: dict[int, list[str]] = {id(atom): [] for atom in atoms}
+    entries = dict.fromkeys(map(id, atoms), "")
     for constraint in constraints:
         called = constraint.name
         for atom, weight in constraint.items():
-            entries[id(atom)].append(f"  {called}  {weight}\n")
+            entries[id(atom)] += f"    {atom.name}  {called}  {weight}\n"
     columns, bounds = [], []
     for atom in atoms:
         name = atom.name
-        lines = "".join(f"    {name}{entry}" for entry in (*entries[id(atom)], "  OBJ  %.12e\n"))
+        lines = f"{entries[id(atom)]}    {name}  OBJ  %.12e\n"
         if atom.cat == pulp.LpInteger:
             lines = f"    MARKER  'MARKER'  'INTORG'\n{lines}    MARKER  'MARKER'  'INTEND'\n"
         columns.append(lines)

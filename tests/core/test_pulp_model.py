@@ -45,6 +45,7 @@ def test_the_file_for_cbc_says_what_pulps_own_would(search: Branching | None, tm
     for costs in (rng.normal(size=30), -rng.normal(size=30) / 7.0):
         program.set_costs(costs.tolist())
         program.writeMPS(str(tmp_path / "ours.mps"), rename=1)
+        program.setObjective(pulp.LpAffineExpression(zip(model._atoms, costs.tolist(), strict=True)))
         pulp.LpProblem.writeMPS(program, str(tmp_path / "pulps.mps"))
         assert contents(tmp_path / "ours.mps") == contents(tmp_path / "pulps.mps")
 
