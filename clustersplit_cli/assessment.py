@@ -120,7 +120,6 @@ class Ahead:
         problem = self._setting.problem
         if not isinstance(problem.geometry, FactorGeometry):
             _ = self._setting.image  # first: the search waits for it
-            _ = problem.row_sums  # the search will need them once it has explored
         return measure_context(self._setting, self._stopwatch)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,10 +80,13 @@ def hold_kernel(
     assert memory is not None
     with watch.step("prepare"):
         prepared = prepare_features(dataset.features, options, workers, streams.samples)
-        spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
     before()
-    with watch.step("kernel"):
+    with watch.step("kernel"), ThreadPoolExecutor(1) as aside:
+        # What the kernel's values are like is asked for at the end, by the report.
+        is_rbf = options.kernel == "rbf"
+        seen = aside.submit(off_diagonal_spread, prepared, streams.samples) if is_rbf else None
         geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
+        spread = None if seen is None else seen.result()
     return Held(memory, prepared, spread, geometry)
 
 

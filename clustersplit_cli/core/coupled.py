@@ -24,11 +24,11 @@ from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Members, Problem
+from clustersplit_cli.core.problem import Members, Problem, evaluate
 from clustersplit_cli.core.program import Assignment, Limits, Program
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.settle import settle
-from clustersplit_cli.core.solution import Account, Solution, measure_runs
+from clustersplit_cli.core.solution import Account, Solution, are_measured_coarsely, measure_runs
 from clustersplit_cli.core.starts import at_targets, kick_directions, spectral_scores
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.core.units import first_choice, unit_problem
@@ -208,7 +208,9 @@ def coupled_search(
         trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
-    runs, steps = measure_runs(problem, names, [last[start] for start in range(len(names))], best)
+    in_turn = [last[start] for start in range(len(names))]
+    measured = evaluate(problem, best.members) if are_measured_coarsely(problem) else None
+    runs, steps = measure_runs(problem, names, in_turn, best, measured=measured)
     optima: list[Trail] = []
     if count > 1:
         progress("others", 0, 0)

@@ -18,15 +18,25 @@ from clustersplit_cli.progress import Progress, silent
 TILE_COLUMNS = 2 * KERNEL_TILE
 FEW = 16
 """A part of the rows, as a divisor, up to which multiplying only those that moved pays."""
+MAPPED_ROWS = 1024
+SUMMED_ROWS = 64
+"""Rows of a tile that are summed in the kernel's own precision before sums go on in float64."""
+MANY_ROWS = 2048
+"""From here on a pass over the matrix for the sums of its rows costs more than taking them along."""
 
 
 @dataclass(frozen=True)
 class DenseGeometry:
-    """The whole kernel matrix in memory."""
+    """The whole kernel matrix in memory.
+
+    `row_sums` were taken along while it was computed, if there are many rows: over short pieces in its own
+    precision.
+    """
 
     matrix: SymmetricMatrix
     diagonal: NDArray[np.float64]
     workers: Workers
+    row_sums: NDArray[np.float64] | None = None
     name: str = "dense"
     trace_error: float = 0.0
 
@@ -84,8 +94,7 @@ def dense_geometry(
     dtype = np.float32 if features.raw.dtype.itemsize <= 4 else np.float64
     matrix = SymmetricMatrix.empty(n, dtype, KERNEL_TILE)
     # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
-    rows = features.block(0, n) if features.shape[1] <= n else None
-    halves = None if rows is None else half_squares(rows)
+    rows, halves = _mapped(features, workers) if features.shape[1] <= n else (None, None)
     diagonal = kernel_diagonal(features, kernel, workers)
     in_place = np.dtype(features.dtype) == dtype  # else computed in more precision than it is kept in
 
@@ -107,11 +116,44 @@ def dense_geometry(
             # the rows' own squares: one value serves both.
             square[...] = (square + square.T) / 2
             np.fill_diagonal(square, diagonal[slice(*here)])
+        if n > MANY_ROWS:
+            parts[job] = _sums(target, len(strip) if left == 0 else 0)
 
+    parts: dict[tuple[int, tuple[int, int]], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     jobs = [
         (index, columns)
         for index, strip in enumerate(matrix.strips)
         for columns in tiles(strip.shape[1], TILE_COLUMNS)
     ]
     workers.run(one, jobs, lambda done: progress("kernel", done, len(jobs)))
-    return DenseGeometry(matrix, diagonal.astype(dtype).astype(np.float64), workers)
+    row_sums = np.zeros(n)
+    for job in jobs if parts else ():  # in a fixed order
+        across, down = parts[job]
+        first, end = job[0] * KERNEL_TILE, job[0] * KERNEL_TILE + job[1][1]
+        row_sums[first : first + len(across)] += across
+        row_sums[end - len(down) : end] += down
+    stored = diagonal.astype(dtype).astype(np.float64)
+    return DenseGeometry(matrix, stored, workers, row_sums if parts else None)
+
+
+def _mapped(features: Features, workers: Workers) -> tuple[Floats, Floats]:
+    """All rows after all maps, and half their squared lengths."""
+    rows: Floats = np.empty(features.shape, features.dtype)
+    halves: Floats = np.empty(len(rows), features.dtype)
+
+    def one(tile: tuple[int, int]) -> None:
+        halves[slice(*tile)] = half_squares(features.write(*tile, rows[slice(*tile)]))
+
+    workers.run(one, tiles(len(rows), MAPPED_ROWS))
+    return rows, halves
+
+
+def _sums(tile: Floats, square: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums of a tile's rows, and of its columns but the first `square`, whose mirror image is in the tile."""
+    across, down = np.empty(len(tile)), np.zeros(tile.shape[1] - square)
+    ones = np.ones(max(tile.shape), tile.dtype)
+    for top, bottom in tiles(len(tile), SUMMED_ROWS):
+        rows = tile[top:bottom]
+        across[top:bottom] = rows @ ones[: tile.shape[1]]
+        down += ones[: bottom - top] @ rows[:, square:]
+    return across, down

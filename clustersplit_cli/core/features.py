@@ -17,6 +17,7 @@ from clustersplit_cli.core.workers import Workers, tiles
 
 Floats = NDArray[np.floating[Any]]
 Step = Callable[[Floats], Floats]
+"""Maps a block in place."""
 
 BLOCK_BYTES = 8 << 20
 """Size of the float64 block in which whole-matrix statistics are accumulated."""
@@ -35,18 +36,14 @@ class Affine:
             block -= self.shift.astype(block.dtype)
         return self._scaled(block)
 
-    def copied(self, rows: Floats, dtype: DTypeLike) -> Floats:
-        """Map the rows into a new array of the given precision, in as few passes as can be."""
-        if self.shift is None:
-            return self(np.array(rows, dtype=dtype, order="C"))
-        block: Floats
-        if rows.dtype == dtype:
-            block = np.empty(rows.shape, dtype)
-            np.subtract(rows, self.shift.astype(dtype), out=block)
-        else:  # in one go numpy would convert through a small buffer, which is slower
-            block = rows.astype(dtype, order="C")
-            block -= self.shift.astype(dtype)
-        return self._scaled(block)
+    def copied(self, rows: Floats, out: Floats) -> Floats:
+        """Map the rows into another array, in its precision, in as few passes as can be."""
+        if self.shift is not None and rows.dtype == out.dtype:
+            np.subtract(rows, self.shift.astype(out.dtype), out=out)
+            return self._scaled(out)
+        # In one go numpy would convert through a small buffer, which is slower.
+        out[...] = rows
+        return self(out)
 
     def _scaled(self, block: Floats) -> Floats:
         if np.any(self.scale != 1.0):
@@ -93,19 +90,27 @@ class Features:
         """Return rows start..stop after all maps, as a new array."""
         return self._through(self.raw[start:stop], dtype)
 
+    def write(self, start: int, stop: int, out: Floats) -> Floats:
+        """Put rows start..stop after all maps into an array, in its precision."""
+        return self._into(self.raw[start:stop], out)
+
     def take(self, rows: NDArray[np.int64], dtype: DTypeLike | None = None) -> Floats:
         """Return the given rows after all maps, as a new array."""
         return self._through(self.raw[rows], dtype)
 
     def _through(self, rows: Floats, dtype: DTypeLike | None) -> Floats:
-        kind, steps = dtype or self.dtype, self.steps
+        return self._into(rows, np.empty(rows.shape, dtype or self.dtype))
+
+    def _into(self, rows: Floats, out: Floats) -> Floats:
+        steps = self.steps
         if steps and isinstance(steps[0], Affine):
-            block, steps = steps[0].copied(rows, kind), steps[1:]
+            steps[0].copied(rows, out)
+            steps = steps[1:]
         else:
-            block = np.array(rows, dtype=kind, order="C", copy=True)
+            out[...] = rows
         for step in steps:
-            block = step(block)
-        return block
+            step(out)
+        return out
 
     def row_tiles(self) -> list[tuple[int, int]]:
         """Cut the rows into blocks of about `BLOCK_BYTES`; depends on the shape alone."""

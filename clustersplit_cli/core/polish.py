@@ -195,7 +195,7 @@ def _candidates(
 
 def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:
     """Sweep over the cells, making the best swap of every validation row while it still pays."""
-    cells = [np.flatnonzero(near.codes == cell) for cell in np.unique(near.codes)]
+    cells = [np.flatnonzero(near.codes == cell) for cell in np.flatnonzero(np.bincount(near.codes))]
     changes = 0
     for _ in range(MAX_SWEEPS):
         made = 0 if limits.is_exact else _move_best(near, kernel, limits, least)

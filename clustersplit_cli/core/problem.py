@@ -49,6 +49,8 @@ class Problem:
         if isinstance(self.geometry, FactorGeometry):
             summed = self.geometry.total[:, None]
             return np.asarray(self.geometry.spread(summed, np.float64)[:, 0])
+        if isinstance(self.geometry, DenseGeometry) and self.geometry.row_sums is not None:
+            return self.geometry.row_sums
         return np.asarray(self.geometry.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
 
     def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -200,7 +202,7 @@ class Evaluation:
 
 
 def evaluate(problem: Problem, members: Members) -> Evaluation:
-    """Measure one split: MMD² from K z, Psi from K 1_V and K 1_T, SSq(S) from K 1.
+    """Measure one split: MMD² from K z, Psi from K 1_V and K 1_T, SSq(S) from their sum, K 1.
 
     Parameters
     ----------
@@ -217,7 +219,7 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     val_norm = float(val @ to_val) / n_val**2
     train_norm = float(train @ to_train) / n_train**2
     psi = problem.trace - n_val * val_norm - n_train * train_norm
-    scatter = problem.ssq_total
+    scatter = problem.trace - float(to_val.sum() + to_train.sum()) / problem.n_rows
     residual = (
         abs(scatter - psi - n_train * n_val / problem.n_rows * mmd_squared) / scatter if scatter > 0 else 0.0
     )

@@ -145,11 +145,10 @@ def search(
     last[best.start] = best
     measured = finished.measured if best is finished.best else None
     chosen_members = canonical(best.members, None if measured is None else measured.difference)
-    if not np.array_equal(chosen_members, best.members):
-        measured = None
+    measured = _measured_as_chosen(problem, best, chosen_members, measured)
     announce(chosen_members, measured)
     in_turn = [last[start] for start in range(len(names))]
-    runs, steps = measure_runs(problem, names, in_turn, best, finished.known)
+    runs, steps = measure_runs(problem, names, in_turn, best, finished.known, measured)
     optima: list[Trail] = []
     if count > 1:
         progress("others", 0, 0)
@@ -233,6 +232,15 @@ def _measured(
         for trail, split in zip(chosen, packed, strict=False)
     ]
     return trails, dict(zip(columns, found.psi.tolist(), strict=True))
+
+
+def _measured_as_chosen(
+    problem: Problem, best: Trail, members: Members, known: Evaluation | None
+) -> Evaluation | None:
+    """Measure in float64 the split that was chosen, where nothing else was measured in float64."""
+    if known is not None and np.array_equal(members, best.members):
+        return known
+    return evaluate(problem, members) if are_measured_coarsely(problem) else None
 
 
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:

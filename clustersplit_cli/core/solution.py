@@ -73,12 +73,14 @@ def measure_runs(
     ends: list[Trail],
     best: Trail,
     known: Mapping[bytes, float] = MappingProxyType({}),
+    measured: Evaluation | None = None,
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
     """Measure where all starts ended and what the winner passed, on the kernel itself.
 
     Parameters
     ----------
     known : Psi of splits that were measured before, packed.
+    measured : the best split in float64, where others are measured in less.
     """
     packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
     is_coarse = are_measured_coarsely(problem)
@@ -96,13 +98,15 @@ def measure_runs(
             values[place] = float(value)
     psi = np.array(values, dtype=np.float64)
     if is_coarse:
-        psi[[best.start, -1]] = best.psi  # which came to rest in float64
+        assert measured is not None
+        psi[[best.start, -1]] = measured.psi
+    scatter = problem.ssq_total if measured is None else measured.ssq_total
     runs = tuple(
         Run(
             name,
             trail.iterations,
             float(value),
-            _mmd(problem, trail, float(value)),
+            _mmd(problem, trail, scatter - float(value)),
             trail.converged,
             shortened(trail.trace, float(value)),
         )
@@ -119,10 +123,10 @@ def are_measured_coarsely(problem: Problem) -> bool:
     return problem.n > SMALL and problem.geometry.name == "dense"
 
 
-def _mmd(problem: Problem, trail: Trail, psi: float) -> float:
-    """MMD from Psi through the ANOVA identity."""
+def _mmd(problem: Problem, trail: Trail, explained: float) -> float:
+    """MMD from the scatter that a split explains, through the ANOVA identity."""
     n, n_val = problem.n_rows, int(problem.count(trail.members[:, None])[0])
-    return float(np.sqrt(max(problem.ssq_total - psi, 0.0) * n / (n_val * (n - n_val))))
+    return float(np.sqrt(max(explained, 0.0) * n / (n_val * (n - n_val))))
 
 
 def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:

@@ -136,6 +136,19 @@ def test_a_search_meets_everything_and_its_trace_falls_to_a_fixed_point(
     assert (found.account.solved > 0) is (solver == "auto" or kind == "units")
 
 
+def test_the_winner_of_many_rows_is_measured_in_float64(workers: Workers) -> None:
+    rng = np.random.default_rng(4)
+    n = 2200
+    geometry = kernel_of(rng.normal(size=(n, 3)).astype(np.float32), workers)
+    families = [cells_of("label", rng.integers(0, 3, n)), cells_of("domain", rng.integers(0, 2, n))]
+    asked = make_requirements(families, Fraction(1, 5), parse_tolerances(["0"]))
+    problem, found = run(geometry, asked, workers, 2)
+    measured = evaluate(problem, found.members)
+    winner = found.runs[found.winner]
+    assert winner.psi == found.steps[-1].psi == pytest.approx(measured.psi, rel=1e-14)
+    assert winner.mmd == pytest.approx(np.sqrt(measured.mmd_squared), rel=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["two families", "three families", "units", "pinned"])
 def test_the_best_of_all_splits_is_found_on_small_problems(workers: Workers, kind: str) -> None:
     """Descents end in local optima, so not always; on these it is."""

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core import dense, factored, factoring
-from clustersplit_cli.core.dense import dense_geometry
+from clustersplit_cli.core.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.features import Features
@@ -46,6 +46,8 @@ def test_a_geometry_is_one_matrix_however_it_is_asked(
     for module, name in ((dense, "KERNEL_TILE"), (factoring, "KERNEL_TILE"), (factored, "FACTOR_ROWS")):
         monkeypatch.setattr(module, name, 17)
     monkeypatch.setattr(dense, "TILE_COLUMNS", 23)
+    monkeypatch.setattr(dense, "SUMMED_ROWS", 5)
+    monkeypatch.setattr(dense, "MANY_ROWS", 59)
     n = 60
     X = np.random.default_rng(1).normal(size=(n, 5)).astype(dtype)
     held, _ = build(holding, X, workers)
@@ -61,6 +63,9 @@ def test_a_geometry_is_one_matrix_however_it_is_asked(
         assert np.abs(held.diagonal - np.diag(matrix)).max() <= close * size
     assert held.trace == pytest.approx(np.trace(matrix), rel=10 * close)
     assert held.trace_error == 0
+    if isinstance(held, DenseGeometry):
+        assert held.row_sums is not None
+        assert np.abs(held.row_sums - matrix.sum(axis=1)).max() <= n * close * size
     product, energy = held.measure(Z)
     assert (product == held.apply(Z)).all()
     assert np.abs(energy - np.diag(Z.T @ matrix @ Z)).max() <= n * close * size

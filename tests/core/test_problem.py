@@ -97,7 +97,7 @@ def test_every_measure_of_a_split_follows_its_definition(
         assert (found.n_val, found.n_train) == (len(val), len(train))
         assert found.mmd_squared == pytest.approx(mmd_squared, rel=close, abs=close * scatter / n)
         assert found.psi == pytest.approx(psi, rel=close, abs=close * scatter)
-        assert found.ssq_total == problem.ssq_total
+        assert found.ssq_total == pytest.approx(scatter, rel=close)
         assert found.difference == pytest.approx(to_val - to_train, rel=close, abs=close * scatter / n)
         assert found.training_cost == pytest.approx(to_train.sum(), rel=close)
         assert found.identity_residual < 1e-13
