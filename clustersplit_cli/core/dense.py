@@ -96,7 +96,6 @@ def dense_geometry(
     # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
     rows, halves = _mapped(features, workers) if features.shape[1] <= n else (None, None)
     diagonal = kernel_diagonal(features, kernel, workers)
-    in_place = np.dtype(features.dtype) == dtype  # else computed in more precision than it is kept in
 
     def block(start: int, stop: int) -> Floats:
         return features.block(start, stop) if rows is None else rows[start:stop]
@@ -107,9 +106,7 @@ def dense_geometry(
         here, there = (first, first + len(strip)), (first + left, first + right)
         known = None if halves is None else (halves[slice(*here)], halves[slice(*there)])
         target = strip[:, left:right]
-        values = kernel.tile(block(*here), block(*there), known, target if in_place else None)
-        if not in_place:
-            target[...] = values
+        kernel.tile(block(*here), block(*there), known, target)
         if left == 0:
             square = strip[:, : len(strip)]
             # A product with itself need not be symmetric to the last bit, nor need its diagonal equal

@@ -120,11 +120,7 @@ def nystrom_geometry(
         start, stop = tile
         values = matrix[start:stop]
         rows = features.block(start, stop)
-        halves = (half_squares(rows), lengths)
-        if rows.dtype == dtype:
-            kernel.tile(rows, centres, halves, values)
-        else:  # computed in more precision than it is kept in
-            values[:] = kernel.tile(rows, centres, halves)
+        kernel.tile(rows, centres, (half_squares(rows), lengths), values)
         sums[start // KERNEL_TILE] = values.sum(axis=0, dtype=np.float64)
 
     # Factoring keeps one worker busy for a while: it goes first, beside the rest.

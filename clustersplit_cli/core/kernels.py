@@ -21,6 +21,9 @@ FLOAT32_SAFE_SQUARED_LENGTH = 1e3
 # Sums over all pairs of rows, of squares of this size, stay within float64's range.
 LARGEST_SUM, SMALLEST_VARIANCE = 1e300, 1e-290
 ROUNDING = 1e-12
+LOWEST_EXPONENT = {"f": -42.0, "d": -345.0}
+"""Exponents in float32 and float64 below which a kernel value, or its square, would be subnormal: processors
+compute with such numbers tens of times slower, and beside the ones on the diagonal they are nothing."""
 MEDIAN_SAMPLE = 1000
 DEGENERACY_SAMPLE = 500
 
@@ -58,25 +61,28 @@ class Kernel:
         Parameters
         ----------
         halves : half the squared lengths of both blocks' rows, where they are known.
-        out : where to put the values.
+        out : where to put the values, which may be held in less precision than they are computed in.
         """
         # numpy walks over rows that do not follow each other through small buffers, at twice the time: only
         # the last step writes to such a place.
-        is_apart = not self.is_linear and out is not None and not out.flags.c_contiguous
-        values: Floats = np.matmul(left, right.T, out=None if is_apart else out)
+        is_direct = out is not None and out.dtype == left.dtype and (self.is_linear or out.flags.c_contiguous)
+        values: Floats = np.matmul(left, right.T, out=out if is_direct else None)
         target = values if out is None else out
         if self.name == "rbf":
             # Prepared rows carry sqrt(2 gamma): exp(-gamma |x - y|^2) = exp(x.y - |x|^2/2 - |y|^2/2).
             of_left, of_right = halves or (half_squares(left), half_squares(right))
             values -= of_left[:, None]
             values -= of_right[None, :]
-            np.minimum(values, 0, out=values)
+            lowest = max(LOWEST_EXPONENT[values.dtype.char], LOWEST_EXPONENT[target.dtype.char])
+            np.clip(values, lowest, 0, out=values)
             np.exp(values, out=target)
         elif self.name == "polynomial":
             assert self.gamma is not None and self.degree is not None
             values *= self.gamma
             values += 1
             np.power(values, self.degree, out=target)
+        elif target is not values:
+            target[...] = values
         return target
 
     def diagonal(self, rows: Floats) -> NDArray[np.float64]:

@@ -114,9 +114,16 @@ class Discrepancy:
 
 def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
     """Compare the two sides of every split in the batch with one multiplication by K."""
-    n_val = problem.count(members)
-    weights = split_weights(members, dtype, (n_val, problem.n_rows - n_val))
-    return _from_witness(problem, n_val, weights, *problem.geometry.measure(weights))
+    geometry, n_val = problem.geometry, problem.count(members)
+    n_train = problem.n_rows - n_val
+    if isinstance(geometry, FactorGeometry):
+        summed = _factor_sums(geometry, members, n_val, n_train, dtype)
+        with_all = geometry.mixed(geometry.total) @ geometry.mixed(summed)
+        return _from_witness(
+            problem, n_val, with_all, geometry.spread(summed, dtype), geometry.square(summed)
+        )
+    weights = split_weights(members, dtype, (n_val, n_train))
+    return _from_witness(problem, n_val, _with_all(problem, weights), *geometry.measure(weights))
 
 
 def shifted(problem: Problem, members: Members, before: Members, witness: Floats) -> Discrepancy:
@@ -140,7 +147,7 @@ def shifted(problem: Problem, members: Members, before: Members, witness: Floats
             rows, weights[rows] - split_weights(before[rows], witness.dtype, counts)
         )
     energy = np.einsum("ij,ij->j", weights, witness, dtype=np.float64)
-    return _from_witness(problem, n_val, weights, witness, np.asarray(energy))
+    return _from_witness(problem, n_val, _with_all(problem, weights), witness, np.asarray(energy))
 
 
 def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
@@ -148,9 +155,7 @@ def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
     geometry, n_val = problem.geometry, problem.count(members)
     n_train = problem.n_rows - n_val
     if isinstance(geometry, FactorGeometry):
-        # z = (1/|V| + 1/|T|) 1_V - 1/|T|
-        summed = geometry.sums_over(members, geometry.search_dtype)
-        return geometry.square(summed * (1.0 / n_val + 1.0 / n_train) - geometry.total[:, None] / n_train)
+        return geometry.square(_factor_sums(geometry, members, n_val, n_train, geometry.search_dtype))
     return geometry.energy(split_weights(members, geometry.search_dtype, (n_val, n_train)))
 
 
@@ -160,13 +165,31 @@ def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[n
     n_train = problem.n_rows - n_val
     pair = n_val * n_train / problem.n_rows
     weights = split_weights(members, witness.dtype, (n_val, n_train))
-    return _from_witness(problem, n_val, weights, witness, (problem.ssq_total - psi) / pair)
+    with_all = _with_all(problem, weights)
+    return _from_witness(problem, n_val, with_all, witness, (problem.ssq_total - psi) / pair)
+
+
+def _factor_sums(
+    geometry: FactorGeometry,
+    members: Members,
+    n_val: NDArray[np.int64],
+    n_train: NDArray[np.int64],
+    dtype: DTypeLike,
+) -> NDArray[np.float64]:
+    """F'z of a batch of splits, shape (p, r): z is (1/|V| + 1/|T|) 1_V - 1/|T|."""
+    summed = geometry.sums_over(members, np.dtype(dtype))
+    return np.asarray(summed * (1.0 / n_val + 1.0 / n_train) - geometry.total[:, None] / n_train)
+
+
+def _with_all(problem: Problem, weights: Floats) -> NDArray[np.float64]:
+    """z'K1 of a batch of splits."""
+    return np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
 
 
 def _from_witness(
     problem: Problem,
     n_val: NDArray[np.int64],
-    weights: Floats,
+    with_all: NDArray[np.float64],
     witness: Floats,
     mmd_squared: NDArray[np.float64],
 ) -> Discrepancy:
@@ -174,8 +197,7 @@ def _from_witness(
     n_train = n - n_val
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
     pair = n_val * n_train / n
-    z_total = np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
-    centroid_gap = (2.0 * z_total + (n_train - n_val) * mmd_squared) / n
+    centroid_gap = (2.0 * with_all + (n_train - n_val) * mmd_squared) / n
     difference = -2.0 * witness
     shift = centroid_gap.astype(difference.dtype)
     difference += shift if problem.sizes is None else problem.sizes[:, None] * shift

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from clustersplit_cli.core.problem import Members
 from clustersplit_cli.core.workers import Workers, tiles
 
 GRAM_ROWS = 2048
+FEW_CELLS = 64
+"""Rows per cell from which on cells are few."""
 KEYS = 1 << 19
 """Random numbers that are drawn at a time: few enough to stay in cache."""
 WEAKEST, STRONGEST = 0.1, 2.0
@@ -107,7 +110,11 @@ def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Fl
 def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
     """Mean of the rows of each cell, shape (cells, p)."""
     grouped = rows if constraints.is_grouped else rows[constraints.order]
-    sums = np.add.reduceat(grouped, constraints.offsets[:-1], axis=0)
+    edges = constraints.offsets
+    if FEW_CELLS * len(edges) > len(grouped):
+        sums = np.add.reduceat(grouped, edges[:-1], axis=0)
+    else:  # adding rows up cell by cell is many times faster
+        sums = np.stack([grouped[start:stop].sum(axis=0) for start, stop in pairwise(edges.tolist())])
     return np.asarray(sums / constraints.cells.sizes[:, None], dtype=np.float64)
 
 

@@ -60,7 +60,7 @@ class FactorPlan:
         kept: Floats = np.empty((len(raw), len(centres)), self.stored)
 
         def one(tile: tuple[int, int]) -> None:
-            kept[slice(*tile)] = self.kernel.tile(rows.block(*tile), centres)
+            self.kernel.tile(rows.block(*tile), centres, out=kept[slice(*tile)])
 
         for _ in workers.map(one, tiles(len(raw), KERNEL_TILE)):
             pass

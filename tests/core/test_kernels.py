@@ -268,3 +268,26 @@ def test_other_gamma_texts_are_refused(text: str) -> None:
         parse_gamma(text)
     assert "--gamma scale" in str(caught.value.hint)
     assert parse_gamma("2.5e-3") == 0.0025
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("held", [None, np.float32, np.float64])
+@pytest.mark.parametrize("name", ["rbf", "linear", "polynomial"])
+def test_kernel_values_are_put_where_they_are_held(dtype: type, held: type | None, name: str) -> None:
+    rows = np.geomspace(1e-3, 60.0, 40)[:, None].astype(dtype)
+    kernel = Kernel(name, gamma=0.5, degree=3)
+    out = None if held is None else np.zeros((40, 90), held)[:, 7:47]  # part of a larger matrix
+    found = kernel.tile(rows, rows, out=out)
+    assert found.dtype == (held or dtype)
+    if out is not None:
+        assert found is out
+        assert not out.base[:, :7].any() and not out.base[:, 47:].any()
+    exact = rows.astype(np.float64) @ rows.T
+    if name == "rbf":
+        exact = np.exp(-((rows.astype(np.float64) - rows.T) ** 2) / 2)
+        # Subnormal numbers would make every product with a narrow kernel many times slower.
+        assert exact.min() < np.finfo(found.dtype).tiny
+        assert (found**2 >= np.finfo(found.dtype).tiny).all()
+    elif name == "polynomial":
+        exact = (0.5 * exact + 1) ** 3
+    np.testing.assert_allclose(found, exact, rtol=2e-4, atol=1e-18)
