@@ -97,13 +97,12 @@ class Ahead:
         self._setting = setting
         self.context = self._aside.submit(self._measure_context)
 
-    def certify(self, members: Members, measured: Evaluation | None) -> None:
-        """Begin to certify the split that was found, once it is measured."""
+    def certify(self, members: Members, measured: Evaluation) -> None:
+        """Begin to certify the split that was found."""
         setting, stopwatch = self._setting, self._stopwatch
-        known = measured or measure(setting, members, stopwatch)
 
         def certified() -> tuple[Evaluation, FixedPoint | None]:
-            return prove(setting, members, known, stopwatch, self._program.result())
+            return prove(setting, members, measured, stopwatch, self._program.result())
 
         self.certified = self._aside.submit(certified)
 

@@ -110,7 +110,7 @@ def find_split(
     setting: Setting,
     progress: Progress = silent,
     count: int = 1,
-    announce: Callable[[Members, Evaluation | None], None] = lambda members, measured: None,
+    announce: Callable[[Members, Evaluation], None] = lambda members, measured: None,
 ) -> Solution:
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one.
 

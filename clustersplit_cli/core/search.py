@@ -21,7 +21,7 @@ from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, has_at_m
 from clustersplit_cli.core.explore import agree, are_slow, explore, perturb
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.field import SMALL, make_field
+from clustersplit_cli.core.field import SMALL, Field, make_field
 from clustersplit_cli.core.finish import Finished, finish
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import Descent, descend
@@ -60,7 +60,7 @@ def search(
     nonnegative: bool,
     rng: np.random.Generator,
     canonical: Callable[[Members, NDArray[np.float64] | None], Members] = lambda members, costs: members,
-    announce: Callable[[Members, Evaluation | None], None] = lambda members, measured: None,
+    announce: Callable[[Members, Evaluation], None] = lambda members, measured: None,
     count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
@@ -73,8 +73,8 @@ def search(
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows; is told the rows' costs if known.
-    announce : hears of the split once it is found, before the account of the search is drawn up, and what
-        it measures if that is known.
+    announce : hears of the split once it is found and what it measures, before the account of the search is
+        drawn up.
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
@@ -130,8 +130,8 @@ def search(
     rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
     for done in range(rounds):
         progress("stir", done, rounds)
-        tilts = field.image.spread(kick_directions(field.factors, (3 * effort.batch) // 4, exact_rng))
-        noisy = perturbed_splits(problem.constraints, best.witness, tilts, effort.batch, exact_rng)
+        # On the kernel itself splits are dearer than on its image.
+        noisy = _stirred(field, best, (2 * effort.batch) // 3, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         best = _better(best, end, bring_to_rest, effort.candidates)
     if has_at_most(problem.constraints, MOST_SPLITS):
@@ -143,9 +143,10 @@ def search(
         trail.start: trail for trail in sorted(finished.others, key=lambda trail: -trail.psi)
     }
     last[best.start] = best
-    measured = finished.measured if best is finished.best else None
-    chosen_members = canonical(best.members, None if measured is None else measured.difference)
-    measured = _measured_as_chosen(problem, best, chosen_members, measured)
+    measured = (finished.measured if best is finished.best else None) or evaluate(problem, best.members)
+    chosen_members = canonical(best.members, measured.difference)
+    if not np.array_equal(chosen_members, best.members):
+        measured = evaluate(problem, chosen_members)
     announce(chosen_members, measured)
     in_turn = [last[start] for start in range(len(names))]
     runs, steps = measure_runs(problem, names, in_turn, best, finished.known, measured)
@@ -195,7 +196,8 @@ def _come_to_rest(
 ) -> Finished:
     """Bring the chosen splits to rest in the kernel's own precision, and the best of them in float64.
 
-    The measurement in float64 that this takes is mostly that of the final split, which the report states.
+    The measurement in float64 that this takes is mostly that of the final split, which the report states;
+    else there is none of it, since the search may go on.
     """
     is_coarse, known = are_measured_coarsely(problem), dict[bytes, float]()
     if is_coarse:
@@ -205,9 +207,8 @@ def _come_to_rest(
     best = min(settled, key=lambda trail: trail.psi)
     measured = evaluate(problem, best.members)
     rested = bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
-    if not np.array_equal(rested.members, best.members):
-        measured = evaluate(problem, rested.members)
-    return Finished(rested, tuple(settled), known, measured)
+    is_at_rest = np.array_equal(rested.members, best.members)
+    return Finished(rested, tuple(settled), known, measured if is_at_rest else None)
 
 
 def _measured(
@@ -234,13 +235,10 @@ def _measured(
     return trails, dict(zip(columns, found.psi.tolist(), strict=True))
 
 
-def _measured_as_chosen(
-    problem: Problem, best: Trail, members: Members, known: Evaluation | None
-) -> Evaluation | None:
-    """Measure in float64 the split that was chosen, where nothing else was measured in float64."""
-    if known is not None and np.array_equal(members, best.members):
-        return known
-    return evaluate(problem, members) if are_measured_coarsely(problem) else None
+def _stirred(field: Field, best: Trail, count: int, rng: np.random.Generator) -> Members:
+    """Splits of all rows around the best one."""
+    tilts = field.image.spread(kick_directions(field.factors, (3 * count) // 4, rng))
+    return perturbed_splits(field.whole.constraints, best.witness, tilts, count, rng)
 
 
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:
