@@ -34,7 +34,7 @@ def prepare() -> None:
     keep_blas_to_one_thread()
     # Modules and programs are many objects that stay: looking for cycles among them as often as usual takes
     # some hundredths of a short run. What is large here is freed by counting references.
-    gc.set_threshold(50_000, 10, 10)
+    gc.set_threshold(200_000, 10, 10)
     sys.meta_path.insert(0, _NoPandas())
 
 

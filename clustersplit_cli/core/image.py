@@ -15,8 +15,8 @@ from clustersplit_cli.core.geometry import Geometry, inverse_root
 from clustersplit_cli.core.starts import cell_means, within_cells
 from clustersplit_cli.core.workers import Workers, tiles
 
-FEWEST_LANDMARKS, MOST_LANDMARKS = 256, 512
-ROWS_PER_LANDMARK = 16
+MOST_LANDMARKS = 512
+FEWEST_IN_TWO, MOST_IN_TWO, ROWS_PER_LANDMARK = 256, 384, 16
 """With more landmarks than that, splits in two cost more than they save, and nothing better is found."""
 SAMPLE_ROWS = 8_192
 TURNING_ROWS = 4_096
@@ -105,7 +105,7 @@ class Image:
 
 def image_rank(n: int) -> int:
     """Landmarks that suffice to split n rows in two."""
-    return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_LANDMARKS), MOST_LANDMARKS)
+    return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_IN_TWO), MOST_IN_TWO)
 
 
 def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LANDMARKS) -> Image:

@@ -105,13 +105,15 @@ def search(
     lifted = field.to_all_rows([*ends, *chosen])
     ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
 
-    def bring_to_rest(trails: list[Trail], *, exactly: bool, measured: bool = False) -> list[Trail]:
+    def bring_to_rest(
+        trails: list[Trail], *, exactly: bool, measured: bool = False, fully: bool = False
+    ) -> list[Trail]:
         return settle(
             problem,
             trails,
             decide,
             max_iter=max_iter,
-            max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
+            max_rounds=FINAL_ROUNDS if exactly or fully else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
             leaping=not exactly,
             polished_runs=len(trails) if is_small else POLISHED,
@@ -205,6 +207,8 @@ def _come_to_rest(
     settled = bring_to_rest(chosen, exactly=False, measured=is_coarse)
     progress("polish", 1, 2)
     best = min(settled, key=lambda trail: trail.psi)
+    if is_coarse:  # what it still gains it gains at less cost
+        best = bring_to_rest([best], exactly=False, measured=True, fully=True)[0]
     measured = evaluate(problem, best.members)
     rested = bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
     is_at_rest = np.array_equal(rested.members, best.members)
