@@ -170,9 +170,10 @@ def _blocks(column: Any, itemsize: int) -> Iterator[Any]:
 def _write_npy(stream: BinaryIO, column: Any, _name: str) -> None:
     """Write NPY block by block, straight to the file: `ndarray.tofile` hides why a write failed."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        import pyarrow.compute as pc  # which takes a while to import
+
         width = pc.max(pc.utf8_length(column)).as_py() or 1
         dtype = np.dtype(f"<U{width}")
     else:

@@ -102,19 +102,37 @@ class ArrowChunk:
             lengths = np.full(len(array), array.type.list_size)
         else:
             lengths = np.diff(array.offsets.to_numpy())
-        present = array.is_valid().to_numpy(zero_copy_only=False)
+        present = np.ones(len(array), np.bool_)
+        if array.null_count:
+            present = array.is_valid().to_numpy(zero_copy_only=False)
         if not present.any():
             return None if width is None else np.full((len(array), width), np.nan, np.float16)
         width = int(lengths[present][0]) if width is None else width
         ragged = present & (lengths != width)
         if ragged.any():
             raise _ragged_lists(self.path, self.names[0], width, rows[ragged], lengths[ragged])
-        flat = _numbers(array.flatten()).reshape(int(present.sum()), width)
+        flat = _numbers(_flattened(array)).reshape(int(present.sum()), width)
         if present.all():
             return flat
         block = np.full((len(array), width), np.nan, np.result_type(flat.dtype, np.float16))
         block[present] = flat
         return block
+
+
+def _flattened(array: pa.Array) -> pa.Array:
+    """The values of all lists but null ones.
+
+    Arrow's own functions take longer to import than a small file to read: they are left for what needs them.
+    """
+    import pyarrow as pa
+
+    if array.null_count:
+        return array.flatten()
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        return array.values.slice(array.offset * size, len(array) * size)
+    edges = array.offsets
+    return array.values.slice(edges[0].as_py(), edges[-1].as_py() - edges[0].as_py())
 
 
 def _ragged_lists(

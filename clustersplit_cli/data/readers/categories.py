@@ -15,6 +15,8 @@ from clustersplit_cli.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FEW_ROWS = 50_000
+
 
 def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categories:
     """Encode a column at some rows.
@@ -97,7 +99,6 @@ def group_values(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32],
 def _groupable(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
     """Return the column with values that can name groups, or refuse its type."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     type_ = column.type
     if pa.types.is_dictionary(type_):
@@ -106,13 +107,12 @@ def _groupable(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
         return _whole_numbers(column.cast(pa.float64()), word)
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
         try:
-            return pc.cast(column, pa.large_string())
+            return column.cast(pa.large_string())
         except pa.ArrowInvalid:
             raise _refusal(word, "bytes that are not UTF-8 text") from None
     if str(type_) == "string_view":
         return column.cast(pa.large_string())
-    text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
-    if text or pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_null(type_):
+    if _is_text(type_) or pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_null(type_):
         return column
     raise _refusal(word, str(type_))
 
@@ -141,6 +141,10 @@ def _refusal(word: str, what: str) -> InputError:
 def _dictionary(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return a code per row, -1 where there is no value, and the distinct values as Python objects."""
     import pyarrow as pa
+
+    is_whole = pa.types.is_integer(column.type) and not column.null_count
+    if len(column) <= FEW_ROWS and (is_whole or _is_text(column.type)):
+        return _numbered(column.to_numpy(zero_copy_only=False).tolist())
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
@@ -160,6 +164,23 @@ def _dictionary(column: pa.ChunkedArray, word: str) -> tuple[NDArray[np.int32], 
     values = np.empty(len(distinct), dtype=object)
     values[:] = distinct.to_pylist()
     return np.concatenate(indices).astype(np.int32, copy=False), values
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _numbered(items: list[Any]) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """The same for a few values, without Arrow's functions: importing them would take longer."""
+    numbers: dict[Any, int] = {}
+    codes = np.fromiter((numbers.setdefault(item, len(numbers)) for item in items), np.int32, len(items))
+    values = np.empty(len(numbers), dtype=object)
+    values[:] = list(numbers)
+    if None in numbers:
+        codes[codes == numbers[None]] = -1
+    return codes, values
 
 
 def _compact(codes: NDArray[np.int32], values: NDArray[Any]) -> Categories:

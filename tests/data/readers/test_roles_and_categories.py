@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustersplit_cli.data.readers import categories
 from clustersplit_cli.data.readers.categories import encode, restrict
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -42,6 +43,28 @@ def test_labels_of_every_kind_become_sorted_codes(values, expected, codes, save,
     assert label.values == expected
     assert [type(value) for value in label.values] == [type(value) for value in expected]
     np.testing.assert_array_equal(label.codes, codes)
+
+
+@given(st.data())
+def test_few_values_are_numbered_as_many_are(data: st.DataObject) -> None:
+    type_, values = data.draw(
+        st.sampled_from(
+            [
+                (pa.string(), st.none() | st.text(max_size=3)),
+                (pa.large_string(), st.text(max_size=2)),
+                (pa.int8(), st.none() | st.integers(-3, 3)),
+                (pa.uint64(), st.integers(2**64 - 3, 2**64 - 1)),
+            ]
+        )
+    )
+    column = pa.chunked_array(data.draw(st.lists(st.lists(values, max_size=6), max_size=4)), type_)
+    found = []
+    for few in (1000, -1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(categories, "FEW_ROWS", few)
+            codes, distinct = categories.group_values(column, "label")
+        found.append([None if code < 0 else distinct[code] for code in codes])
+    assert found[0] == found[1] == column.to_pylist()
 
 
 @pytest.mark.parametrize(
