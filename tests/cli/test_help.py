@@ -191,7 +191,8 @@ def test_the_function_and_the_command_have_the_same_defaults() -> None:
 def test_a_quiet_split_without_warnings_imports_nothing_slow_that_it_can_do_without(tmp_path: Any) -> None:
     words = ["split", str(SAMPLE), "--standardize", "zscore", "--out", str(tmp_path / "run"), "--quiet"]
     probe = (
-        "import atexit, sys; from clustersplit_cli.cli import main; slow = {'rich', 'pyarrow.compute', 'pandas'}; "
+        "import atexit, sys; from clustersplit_cli.cli import main; "
+        "slow = {'rich', 'pyarrow.compute', 'pandas'}; "
         "atexit.register(lambda: print(sorted(slow & set(sys.modules)))); main()"
     )
     done = subprocess.run(
