@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _UNSATISFIED_SHOWN = 3
 _NARROWEST_VALUE = 20
+_ROUNDING = 1e-7
+"""Random splits may be measured in float32: relative to their mean, a smaller deviation says nothing."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _discrepancy(report: Report) -> Row:
     clauses = [human_number(value)]
     if random.mmd_mean > 0:
         clauses.append(f"{human_number(value / random.mmd_mean, 3)} times the random mean")
-    if random.mmd_sd > 0:
+    if random.mmd_sd > _ROUNDING * random.mmd_mean:
         distance = (value - random.mmd_mean) / random.mmd_sd
         clauses.append(f"{human_number(abs(distance), 3)} sd {'above' if distance >= 0 else 'below'} it")
     return Row("MMD", tuple(clauses))

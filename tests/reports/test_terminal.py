@@ -163,6 +163,7 @@ def test_the_bound_is_rounded_so_that_at_least_stays_true(
     ("baseline", "said"),
     [
         (RandomBaseline(100, 0.5, 0.01), "0.4821, 0.964 times the random mean, 1.79 sd below it"),
+        (RandomBaseline(100, 0.5, 1e-9), "0.4821, 0.964 times the random mean"),
         (RandomBaseline(1, 0.5, 0.0), "0.4821, 0.964 times the random mean"),
         (RandomBaseline(1, 0.0, 0.0), "0.4821"),
     ],
