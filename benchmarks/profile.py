@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks import harness
 from clustersplit_cli import setting
-from clustersplit_cli.core import factored, factoring, kernels, search
+from clustersplit_cli.core import factored, factoring, search
 from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.centres import Centres
 from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.data.dataset import ReadRequest
@@ -77,35 +76,14 @@ class Clocks:
         setattr(owner, method, timed)
 
 
-def clocked_tile(clocks: Clocks) -> Callable[..., Any]:
-    """An RBF tile as `Kernel.tile` makes it, with its product and its exponential told apart."""
-
-    def tile(
-        _: Kernel,
-        left: np.ndarray,
-        right: np.ndarray,
-        halves: tuple[np.ndarray, np.ndarray] | None = None,
-        out: np.ndarray | None = None,
-    ) -> np.ndarray:
-        with clocks.part("product"):
-            values = np.matmul(left, right.T, out=out)
-        with clocks.part("exp"):
-            of_left, of_right = halves or (kernels.half_squares(left), kernels.half_squares(right))
-            values -= of_left[:, None]
-            values -= of_right[None, :]
-            np.minimum(values, 0, out=values)
-            np.exp(values, out=values)
-        return values
-
-    return tile
-
-
 def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     """Seconds per part of one run."""
     path, _, label, _, domain = harness.write_generated(folder, n, d, 2, 4)
     clocks = Clocks()
-    Kernel.tile = clocked_tile(clocks)  # type: ignore[method-assign]
-    clocks.around(Features, "block", "prepare")
+    clocks.around(Centres, "compare", "product")
+    clocks.around(Kernel, "of_products", "exp")
+    for method in ("block", "write"):
+        clocks.around(Features, method, "prepare")
     for method in ("_times", "_summed", "at", "sum_of"):
         clocks.around(factored.FactorGeometry, method, "pass")
     clocks.around(Selection, "choose", "selection")

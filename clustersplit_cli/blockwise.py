@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, Constraints, make_constraints
+from clustersplit_cli.core.factoring import estimated_trace, trace_rows
 from clustersplit_cli.core.features import Affine, Features, Moments, unit_rows
 from clustersplit_cli.core.geometry import choose_landmarks, inverse_root
 from clustersplit_cli.core.kernels import (
@@ -144,7 +145,7 @@ def prospect(
             )
         if landmarks is not None:
             wanted["landmarks"] = choose_landmarks(n, landmarks, streams.landmarks)
-            wanted["trace"] = samples.trace_numbers(n)
+            wanted["trace"] = trace_rows(n)
         if sample_rows:
             (draws,) = streams.image.spawn(1)
             wanted["search"] = samples.stratified_numbers(
@@ -188,7 +189,7 @@ def prospect(
         )
         if mixing is not None:
             values = plan.to_store(at_hand.rows(wanted["trace"]), workers)
-            trace, trace_error = samples.estimated_trace(values, mixing.astype(stored), n, workers)
+            trace, trace_error = estimated_trace(values, mixing.astype(stored), n, workers)
     engine.tell(surveyed.numbering, plan)
     chosen = wanted.get("search", np.empty(0, np.int64))
     places = at_hand.places(chosen)

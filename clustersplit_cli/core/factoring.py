@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.centres import CENTRE_TILE, Centres
 from clustersplit_cli.core.factored import CONVERTED_BYTES, SPAN_ROWS, FactorGeometry, Uncentred, cut
 from clustersplit_cli.core.features import Affine, Features, Floats, Moments
 from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, inverse_root, kernel_diagonal
-from clustersplit_cli.core.kernels import Kernel, half_squares
+from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 
@@ -106,27 +107,23 @@ def nystrom_geometry(
     """The Nyström approximation K̂ = C W⁺ C' on the given landmark rows."""
     n, q = features.shape[0], len(landmarks)
     dtype = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
-    centres = features.take(landmarks)
+    centres = Centres.of(kernel, features.take(landmarks))
     exact = features.take(landmarks, np.float64)
     matrix: Floats = np.empty((n, q), dtype=dtype)
-    pieces = tiles(n, KERNEL_TILE)
+    pieces = tiles(n, CENTRE_TILE)
     factored: list[NDArray[np.float64]] = []
-    sums, lengths = np.zeros((len(pieces), q)), half_squares(centres)
+    sums = np.zeros((len(pieces), q))
 
     def one(tile: tuple[int, int] | None) -> None:
         if tile is None:
             factored.append(inverse_root(kernel.tile(exact, exact), dtype))
             return
-        start, stop = tile
-        values = matrix[start:stop]
-        rows = features.block(start, stop)
-        kernel.tile(rows, centres, (half_squares(rows), lengths), values)
-        sums[start // KERNEL_TILE] = values.sum(axis=0, dtype=np.float64)
+        sums[tile[0] // CENTRE_TILE] = centres.compare(features, *tile, matrix[slice(*tile)])
 
     # Factoring keeps one worker busy for a while: it goes first, beside the rest.
     workers.run(one, [None, *pieces], lambda done: progress("landmarks", done, len(pieces) + 1))
     mixing = factored[0]
-    trace, trace_error = _nystrom_trace(matrix, mixing.astype(dtype), workers)
+    trace, trace_error = estimated_trace(matrix[trace_rows(n)], mixing.astype(dtype), n, workers)
     return FactorGeometry(
         name="nystrom",
         n=n,
@@ -144,21 +141,25 @@ def nystrom_geometry(
     )
 
 
-def _nystrom_trace(matrix: Floats, mixing: Floats, workers: Workers) -> tuple[float, float]:
-    """Sum of the diagonal of C W⁺ C', and its standard error.
+def estimated_trace(some: Floats, mixing: Floats, n: int, workers: Workers) -> tuple[float, float]:
+    """Sum of the diagonal of C W⁺ C', and its standard error, from some of C's n rows.
 
     The diagonal of all rows would cost several times the landmark matrix itself, and all it adds is a
     constant to Psi; beyond `TRACE_ROWS` rows a sample stands for it.
     """
-    n = len(matrix)
-    rows = choose_landmarks(n, TRACE_ROWS, np.random.default_rng(0))
 
     def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
-        factors = matrix[rows[slice(*tile)]] @ mixing
+        factors = some[slice(*tile)] @ mixing
         return np.asarray(np.einsum("ij,ij->i", factors, factors), dtype=np.float64)
 
-    found = np.concatenate(list(workers.map(squared_lengths, tiles(len(rows), KERNEL_TILE))))
-    if len(rows) == n:
+    m = len(some)
+    found = np.concatenate(list(workers.map(squared_lengths, tiles(m, KERNEL_TILE))))
+    if m == n:
         return float(found.sum()), 0.0
-    spread = float(found.std(ddof=1)) * np.sqrt((1.0 - len(rows) / n) / len(rows))
+    spread = float(found.std(ddof=1)) * np.sqrt((1.0 - m / n) / m)
     return n * float(found.mean()), n * float(spread)
+
+
+def trace_rows(n: int) -> NDArray[np.int64]:
+    """The rows that a Nyström kernel's trace is estimated from."""
+    return choose_landmarks(n, TRACE_ROWS, np.random.default_rng(0))

@@ -67,23 +67,32 @@ class Kernel:
         # the last step writes to such a place.
         is_direct = out is not None and out.dtype == left.dtype and (self.is_linear or out.flags.c_contiguous)
         values: Floats = np.matmul(left, right.T, out=out if is_direct else None)
-        target = values if out is None else out
         if self.name == "rbf":
             # Prepared rows carry sqrt(2 gamma): exp(-gamma |x - y|^2) = exp(x.y - |x|^2/2 - |y|^2/2).
             of_left, of_right = halves or (half_squares(left), half_squares(right))
             values -= of_left[:, None]
             values -= of_right[None, :]
-            lowest = max(LOWEST_EXPONENT[values.dtype.char], LOWEST_EXPONENT[target.dtype.char])
-            np.clip(values, lowest, 0, out=values)
-            np.exp(values, out=target)
+        return self.of_products(values, values if out is None else out)
+
+    def of_products(self, products: Floats, out: Floats) -> Floats:
+        """Put into `out` the kernel values of rows whose inner products, for rbf their exponents, are given.
+
+        Parameters
+        ----------
+        products : are not kept.
+        """
+        if self.name == "rbf":
+            lowest = max(LOWEST_EXPONENT[products.dtype.char], LOWEST_EXPONENT[out.dtype.char])
+            np.clip(products, lowest, 0, out=products)
+            np.exp(products, out=out)
         elif self.name == "polynomial":
             assert self.gamma is not None and self.degree is not None
-            values *= self.gamma
-            values += 1
-            np.power(values, self.degree, out=target)
-        elif target is not values:
-            target[...] = values
-        return target
+            products *= self.gamma
+            products += 1
+            np.power(products, self.degree, out=out)
+        elif out is not products:
+            out[...] = products
+        return out
 
     def diagonal(self, rows: Floats) -> NDArray[np.float64]:
         """Kernel values of prepared rows with themselves."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.centres import CENTRE_TILE, Centres
 from clustersplit_cli.core.features import Features, Floats, Step
-from clustersplit_cli.core.geometry import KERNEL_TILE
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.workers import Workers, tiles
 
@@ -56,14 +56,11 @@ class FactorPlan:
         """What is kept of some rows."""
         if self.centres is None:
             return raw
-        centres, rows = self.centres, Features(raw, self.steps, self.dtype)
-        kept: Floats = np.empty((len(raw), len(centres)), self.stored)
-
-        def one(tile: tuple[int, int]) -> None:
-            self.kernel.tile(rows.block(*tile), centres, out=kept[slice(*tile)])
-
-        for _ in workers.map(one, tiles(len(raw), KERNEL_TILE)):
-            pass
+        centres, rows = Centres.of(self.kernel, self.centres), Features(raw, self.steps, self.dtype)
+        kept: Floats = np.empty((len(raw), self.width), self.stored)
+        workers.run(
+            lambda tile: centres.compare(rows, *tile, kept[slice(*tile)]), tiles(len(raw), CENTRE_TILE)
+        )
         return kept
 
     def factors(self, stored: Floats) -> NDArray[np.float64]:

@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints import Cells, Constraints, bounded
-from clustersplit_cli.core.factoring import TRACE_ROWS
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks
-from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.engines.descent import choose
 from clustersplit_cli.engines.engine import Engine
 from clustersplit_cli.engines.rules import ByThreshold, Uniform
@@ -61,26 +58,6 @@ def stratified_numbers(
     source = Uniform.of([rng])
     rule = ByThreshold(source, choose(engine, source, wanted[:, None]))
     return np.concatenate(engine.run(Chosen(rule)))
-
-
-def trace_numbers(n: int) -> Numbers:
-    """The rows that a Nyström kernel's trace is estimated from, as `nystrom_geometry` draws them."""
-    return choose_landmarks(n, TRACE_ROWS, np.random.default_rng(0))
-
-
-def estimated_trace(landmark_values: Floats, mixing: Floats, n: int, workers: Workers) -> tuple[float, float]:
-    """The trace of C W⁺ C' on n rows from some rows of C, and its standard error."""
-
-    def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
-        factors = landmark_values[slice(*tile)] @ mixing
-        return np.asarray(np.einsum("ij,ij->i", factors, factors), dtype=np.float64)
-
-    m = len(landmark_values)
-    found = np.concatenate(list(workers.map(squared_lengths, tiles(m, KERNEL_TILE))))
-    if m == n:
-        return float(found.sum()), 0.0
-    spread = float(found.std(ddof=1)) * np.sqrt((1.0 - m / n) / m)
-    return n * float(found.mean()), n * float(spread)
 
 
 def sample_limits(limits: Constraints, codes: NDArray[np.int64]) -> Constraints:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.direct import Definition, SpelledKernel, unbiased
+from clustersplit_cli.core.factoring import trace_rows
 from clustersplit_cli.core.geometry import choose_landmarks
 from clustersplit_cli.engines.definition import define_linear, define_nystrom
-from clustersplit_cli.engines.samples import gather, trace_numbers
+from clustersplit_cli.engines.samples import gather
 from clustersplit_cli.holding import Streams
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.scaling import BlockwiseSplit, Job
@@ -89,7 +90,7 @@ def check_definition_in_pieces(report: Mapping[str, Any], measured: BlockwiseSpl
         return check_definition(report, found, "linear", n)
     wanted = {
         "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
-        "trace": trace_numbers(n),
+        "trace": trace_rows(n),
     }
     drawn = measured.subsampled
     if drawn is not None and drawn.estimate is not None:

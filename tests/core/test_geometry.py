@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clustersplit_cli.core import dense, factored, factoring
+from clustersplit_cli.core import centres, dense, factored, factoring
 from clustersplit_cli.core.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.factoring import linear_geometry, nystrom_geometry
@@ -90,7 +90,8 @@ def test_factors_are_summed_and_spread_in_parts_as_in_one(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, size in (
-        (factoring, "KERNEL_TILE", 17),
+        (factoring, "CENTRE_TILE", 17),
+        (centres, "VALUE_ROWS", 5),
         (factored, "FACTOR_ROWS", 7),
         (factored, "BLOCK_ROWS", 5),
         (factored, "SPAN_ROWS", 19),
@@ -232,6 +233,19 @@ def test_the_inverse_root_inverts_what_rounding_did_not_make() -> None:
     assert root @ root.T == pytest.approx(np.linalg.pinv(F @ F.T, rcond=1e-12), abs=1e-10)
 
 
+@pytest.mark.parametrize("least", [1e-2, 1e-5, 1e-7, 1e-12, -1e-9])
+def test_the_inverse_root_is_cut_at_the_same_eigenvalue_however_it_is_found(least: float) -> None:
+    rng = np.random.default_rng(12)
+    basis = np.linalg.qr(rng.normal(size=(150, 150)))[0]
+    values = np.append(np.geomspace(1.0, 0.1, 149), least)
+    gram = (basis * values) @ basis.T
+    root = inverse_root(gram, np.dtype(np.float32))
+    kept = values > 10 * np.finfo(np.float32).eps
+    assert root.shape == (150, kept.sum())
+    expected = (basis[:, kept] / values[kept]) @ basis[:, kept].T
+    np.testing.assert_allclose(root @ root.T, expected, rtol=0, atol=1e-9 / values[kept].min())
+
+
 def test_the_linear_kernel_never_forms_all_pairs(workers: Workers) -> None:
     n = 60_000  # all pairs would take 14 GB
     X = np.random.default_rng(9).normal(size=(n, 4)).astype(np.float32)
@@ -246,7 +260,8 @@ def test_the_linear_kernel_never_forms_all_pairs(workers: Workers) -> None:
     assert np.abs(product).max() < 1e-6 * n  # centred features: row sums vanish
 
 
-def test_no_geometry_depends_on_the_number_of_workers() -> None:
+def test_no_geometry_depends_on_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factoring, "CENTRE_TILE", 128)
     X = np.random.default_rng(10).normal(size=(700, 6)).astype(np.float32)
     X[350:] = X[:350]  # duplicates: where a last bit changes the split
     Z = np.random.default_rng(11).normal(size=(700, 3))
