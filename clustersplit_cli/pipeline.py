@@ -51,6 +51,7 @@ __all__ = [
     "Setting",
     "Split",
     "Streams",
+    "await_hashes",
     "build_geometry",
     "find_split",
     "hold_kernel",
@@ -103,7 +104,15 @@ def split(
         )
         members = solution.members
         portrait = portrait_of(setting, members, outcome.random) if with_portrait else None
+    await_hashes(dataset, watch, progress)
     return Split(dataset.rows[~members], dataset.rows[members], summarize(outcome, watch), portrait)
+
+
+def await_hashes(dataset: Dataset, stopwatch: Stopwatch, progress: Progress) -> None:
+    """Wait until all files are hashed, which for large ones may take longer than a split."""
+    progress("hash", 0, 0)
+    with stopwatch.step("hash"):
+        _ = dataset.files
 
 
 def find_split(

@@ -206,9 +206,13 @@ def nameless(layout: Layout) -> Dataset:
 
 def surveyed_dataset(layout: Layout, found: Found, files: tuple[InputFile, ...] | None) -> Dataset:
     """The dataset without its rows: what was found out about it; files behind a URL have no hashes."""
-    if files is None:
-        files = tuple(InputFile(report_path(s.path), "features", s.bytes, None) for s in layout.stamps)
-    return replace(nameless(layout), n_excluded=found.n_excluded, n_dropped=found.n_invalid, files=files)
+    unhashed = tuple(InputFile(report_path(s.path), "features", s.bytes, None) for s in layout.stamps)
+    return replace(
+        nameless(layout),
+        n_excluded=found.n_excluded,
+        n_dropped=found.n_invalid,
+        read_from=lambda: unhashed if files is None else files,
+    )
 
 
 def _surveyed(job: Job, ahead: Prospect, prints: Fingerprints | None) -> Dataset:

@@ -93,12 +93,12 @@ def inverse_root(gram: Floats, noise: np.dtype[Any]) -> NDArray[np.float64]:
     cut = 10 * float(np.finfo(noise).eps)
     least = FAR_ABOVE * cut * float(np.abs(matrix).sum(axis=0).max())
     with suppress(np.linalg.LinAlgError):
-        triangular = np.linalg.cholesky(matrix)
+        triangular: NDArray[np.float64] = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
         # The smallest eigenvalue is no larger than any squared pivot.
         if float(np.diagonal(triangular).min()) ** 2 > least:
             inverse = _inverse_of_triangular(triangular)
             if 1.0 / _largest_eigenvalue(inverse) > least:
-                return inverse.T
+                return np.asarray(inverse.T)
     values, vectors = np.linalg.eigh(matrix)
     keep = values > cut * values[-1]
     return np.asarray(vectors[:, keep] / np.sqrt(values[keep]), dtype=np.float64)

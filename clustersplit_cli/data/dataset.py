@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Dataset:
     pinned : (n,) 0 and 1 for a row forced into training or validation, -1 for the others; None: all are free.
     ids : the id column for *all* `n_rows` rows (a pyarrow Array), or None.
     id_name : its name.
-    files : every file read.
+    read_from : returns every file read, which may have to wait for its hash.
     notes : (code, message) warnings found while reading.
     """
 
@@ -70,13 +71,23 @@ class Dataset:
     n_dropped: int = 0
     ids: Any = None
     id_name: str | None = None
-    files: tuple[InputFile, ...] = ()
+    read_from: Callable[[], tuple[InputFile, ...]] = tuple
     notes: tuple[tuple[str, str], ...] = ()
     dropped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     families: tuple[tuple[str, ...], ...] = ()
     together: str | None = None
     units: NDArray[np.int64] | None = None
     pinned: NDArray[np.int8] | None = None
+
+    @cached_property
+    def files(self) -> tuple[InputFile, ...]:
+        """Every file read.
+
+        Raises
+        ------
+        InputError : one of them has changed before its content could be hashed.
+        """
+        return self.read_from()
 
     @property
     def extent(self) -> Extent:

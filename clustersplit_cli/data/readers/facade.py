@@ -120,6 +120,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
                 f"all features of {shown(request.path)} are constant: all {len(rows)} rows are the same",
                 hint="choose other features with --columns",
             )
+        prints.check()
         return Dataset(
             features=matrix,
             feature_names=names,
@@ -131,7 +132,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
             n_dropped=n_dropped,
             ids=ids,
             id_name=request.id_column,
-            files=(*prints.files(), *pins.files),
+            read_from=lambda: (*prints.files(), *pins.files),
             notes=notes,
             dropped=dropped,
             families=request.families,

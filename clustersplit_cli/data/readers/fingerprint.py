@@ -72,7 +72,8 @@ def read_head(path: Path, size: int) -> bytes:
 class Fingerprints:
     """Hash files in the background while they are read, and see to it that none of them changes.
 
-    An input error inside the block that a changed file explains is reported as the change.
+    An input error inside the block that a changed file explains is reported as the change. Hashing goes on
+    after the block: reading a file takes less time, and what follows need not wait.
     """
 
     def __init__(self, stamps: Sequence[tuple[Stamp, str]]) -> None:
@@ -92,9 +93,18 @@ class Fingerprints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            return
         self._stop.set()
         self._thread.join()
         if isinstance(error, InputError):
+            self._check_unchanged()
+
+    def check(self) -> None:
+        """Raise if a file has changed since the first look; wait for hashes only where times cannot tell."""
+        if any(first_look.is_recent for first_look, _ in self._stamps):
+            self.files()
+        else:
             self._check_unchanged()
 
     def files(self) -> tuple[InputFile, ...]:

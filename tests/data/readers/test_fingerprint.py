@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clustersplit_cli.data.dataset import ReadRequest
-from clustersplit_cli.data.readers import load
+from clustersplit_cli.data.readers import fingerprint, load
 from clustersplit_cli.data.readers.fingerprint import Fingerprints, stamp
 from clustersplit_cli.errors import InputError
 
@@ -135,3 +135,39 @@ def test_an_error_stops_the_hashing_of_a_large_file(tmp_path) -> None:
     with pytest.raises(InputError, match="something else"), Fingerprints([(stamp(path), "features")]):
         raise InputError("something else")
     assert "sha256" not in [thread.name for thread in threading.enumerate()]
+
+
+def hashing_on_hold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let hashes wait for an event."""
+    go, plain = threading.Event(), fingerprint._sha256
+
+    def waiting(path: Path, stop: threading.Event | None = None) -> str:
+        assert go.wait(60)
+        return plain(path, stop)
+
+    monkeypatch.setattr(fingerprint, "_sha256", waiting)
+    return go
+
+
+def test_rows_do_not_wait_for_the_hash(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "data.npy"
+    write(path, 0)
+    os.utime(path, (1e9, 1e9))
+    go = hashing_on_hold(monkeypatch)
+    dataset = load(ReadRequest(path, stratify=()))
+    assert np.array_equal(dataset.features, values(0, 512))
+    go.set()
+    assert dataset.files[0].sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("change", [overwrite, replace, forge, append, truncate, Path.unlink])
+def test_a_file_that_changes_before_it_is_hashed_is_an_error(change, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "data.npy"
+    write(path, 0)
+    os.utime(path, (1e9, 1e9))
+    go = hashing_on_hold(monkeypatch)
+    dataset = load(ReadRequest(path, stratify=()))
+    change(path)
+    go.set()
+    with pytest.raises(InputError, match=r"data\.npy"):
+        _ = dataset.files
