@@ -19,7 +19,7 @@ FACTOR_ROWS = 2048
 BLOCK_ROWS = 256
 SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
-CONVERTED_BYTES = 1 << 20
+CONVERTED_BYTES = 1 << 19
 """Size of a tile that has to be converted: the copy must stay in cache."""
 
 
@@ -106,6 +106,13 @@ class FactorGeometry:
         for part in self.workers.map(one, tiles(len(rows), BLOCK_ROWS)):
             summed += part
         return summed
+
+    def halves(self, members: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """F'1_V and F'1_T of one split in float64, from the rows of its smaller side; shapes (p,)."""
+        is_small = 2 * int(members.sum()) <= self.n
+        rows = np.flatnonzero(members if is_small else ~members)
+        summed = self.sum_of(rows, np.ones(len(rows)))
+        return (summed, self.total - summed) if is_small else (self.total - summed, summed)
 
     def sums_over(self, members: NDArray[np.bool_], dtype: Any) -> NDArray[np.float64]:
         """One pass over F: the sums of its rows over the members of each of r splits, shape (p, r).

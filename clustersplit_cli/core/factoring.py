@@ -14,6 +14,7 @@ from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 
 TRACE_ROWS = 16384
+SPAN_COLUMNS = 256
 NEAR = 4.0
 """Squared length of the mean, in units of the total variance, up to which rounding hardly grows."""
 
@@ -148,9 +149,15 @@ def estimated_trace(some: Floats, mixing: Floats, n: int, workers: Workers) -> t
     constant to Psi; beyond `TRACE_ROWS` rows a sample stands for it.
     """
 
+    # Columns of a triangular matrix end above its last rows.
+    spans = [(columns, _depth(mixing[:, columns])) for columns in _spans(mixing.shape[1])]
+
     def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
-        factors = some[slice(*tile)] @ mixing
-        return np.asarray(np.einsum("ij,ij->i", factors, factors), dtype=np.float64)
+        squares = np.zeros(tile[1] - tile[0])
+        for columns, depth in spans:
+            factors = some[slice(*tile), :depth] @ mixing[:depth, columns]
+            squares += np.einsum("ij,ij->i", factors, factors)
+        return squares
 
     m = len(some)
     found = np.concatenate(list(workers.map(squared_lengths, tiles(m, KERNEL_TILE))))
@@ -158,6 +165,15 @@ def estimated_trace(some: Floats, mixing: Floats, n: int, workers: Workers) -> t
         return float(found.sum()), 0.0
     spread = float(found.std(ddof=1)) * np.sqrt((1.0 - m / n) / m)
     return n * float(found.mean()), n * float(spread)
+
+
+def _spans(width: int) -> list[slice]:
+    return [slice(*span) for span in tiles(width, SPAN_COLUMNS)]
+
+
+def _depth(columns: Floats) -> int:
+    """The number of rows up to the last that is not zero."""
+    return 1 + int(np.flatnonzero(columns.any(axis=1))[-1])
 
 
 def trace_rows(n: int) -> NDArray[np.int64]:

@@ -156,8 +156,8 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
         peak = np.maximum(block.max(axis=0), -block.min(axis=0))
         with np.errstate(over="ignore"):
             block -= first
-        block /= n  # before summing, so that values near the end of float64's range do not overflow
-        return block.sum(axis=0), peak
+        # Divided before they are summed, so that values near the end of float64's range do not overflow.
+        return np.full(len(block), 1.0 / n) @ block, peak
 
     offset, largest = np.zeros(d), np.zeros(d)
     for part, peak in workers.map(column_sum, blocks):

@@ -235,7 +235,12 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     n_val = int(problem.count(members[:, None])[0])
     n_train = problem.n_rows - n_val
     weights = val / n_val - train / n_train
-    product = np.asarray(problem.geometry.apply(np.stack([weights, val, train], axis=1)))
+    if isinstance(problem.geometry, FactorGeometry):
+        of_val, of_train = problem.geometry.halves(members)
+        summed = np.stack([of_val / n_val - of_train / n_train, of_val, of_train], axis=1)
+        product = problem.geometry.spread(summed, np.float64)
+    else:
+        product = problem.geometry.apply(np.stack([weights, val, train], axis=1))
     witness, to_val, to_train = product.T
     mmd_squared = float(weights @ witness)
     val_norm = float(val @ to_val) / n_val**2

@@ -107,6 +107,10 @@ def test_factors_are_summed_and_spread_in_parts_as_in_one(
     np.testing.assert_allclose(held.total, F.sum(axis=0), rtol=0, atol=1e-11 * np.abs(F).max())
     assert held.grand_total == pytest.approx(K.sum(), abs=1e-9 * np.abs(K).max())
     np.testing.assert_allclose(held.spread(held.total[:, None], np.float64)[:, 0], K.sum(axis=1), **close)
+    for share in (0.2, 0.8):
+        members = rng.random(60) < share
+        for found, side in zip(held.halves(members), (members, ~members), strict=True):
+            np.testing.assert_allclose(found, F[side].sum(axis=0), rtol=0, atol=1e-11 * np.abs(F).max())
     rows, weights = rng.permutation(60)[:23], rng.normal(size=23)
     summed = held.sum_of(rows, weights)
     np.testing.assert_allclose(summed, F[rows].T @ weights, rtol=0, atol=1e-11 * np.abs(F).max())
