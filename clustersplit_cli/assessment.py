@@ -80,6 +80,7 @@ class Ahead:
     def __init__(self, options: CheckedOptions, stopwatch: Stopwatch) -> None:
         self._how, self._stopwatch = options.certify, stopwatch
         self._aside = ThreadPoolExecutor(3)
+        self._context: Future[Context | None] | None = None
         self.certified: Future[tuple[Evaluation, FixedPoint | None]] | None = None
 
     def __enter__(self) -> Ahead:
@@ -93,9 +94,21 @@ class Ahead:
         self._program = self._aside.submit(self._state_program, requirements)
 
     def begin(self, setting: Setting) -> None:
-        """Begin to measure the context."""
+        """Begin to measure the context, unless the search is about to keep all workers busy by passes."""
         self._setting = setting
-        self.context = self._aside.submit(self._measure_context)
+        if not isinstance(setting.problem.geometry, FactorGeometry):
+            self.meanwhile()
+
+    def meanwhile(self) -> None:
+        """Begin to measure the context if that has not begun."""
+        if self._context is None:
+            self._context = self._aside.submit(self._measure_context)
+
+    def context(self) -> Context | None:
+        """The context; None if it has to be measured after the search."""
+        self.meanwhile()
+        assert self._context is not None
+        return self._context.result()
 
     def certify(self, members: Members, measured: Evaluation) -> None:
         """Begin to certify the split that was found."""

@@ -98,7 +98,7 @@ def split(
     ):
         ahead.begin(setting)
         with watch.step("search"):
-            solution = find_split(setting, progress, announce=ahead.certify)
+            solution = find_split(setting, progress, announce=ahead.certify, meanwhile=ahead.meanwhile)
         outcome = report_on(
             setting, solution, config=config or {}, stopwatch=watch, ahead=ahead, progress=progress
         )
@@ -120,12 +120,14 @@ def find_split(
     progress: Progress = silent,
     count: int = 1,
     announce: Callable[[Members, Evaluation], None] = lambda members, measured: None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Solution:
     """Search for the split with the largest MMD, and for `count` different ones if that is more than one.
 
     Parameters
     ----------
     announce : may hear of the split before the account of the search is drawn up.
+    meanwhile : is called when the search begins to leave workers idle.
     """
     options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
     if not setting.requirements.separates:
@@ -144,6 +146,7 @@ def find_split(
             found, setting.dataset.features, constraints.cells.codes, workers, costs
         ),
         announce=announce,
+        meanwhile=meanwhile,
         count=count,
         progress=progress,
     )
@@ -197,7 +200,7 @@ def report_on(
         if certified is None:
             measured = solution.measured or measure(setting, members, stopwatch)
             certified = aside.submit(prove, setting, members, measured, stopwatch)
-        known = None if ahead is None else ahead.context.result()
+        known = None if ahead is None else ahead.context()
         context = known or measure_context(setting, stopwatch)
         measured, certificate = certified.result()
     estimate = None
@@ -209,6 +212,7 @@ def report_on(
                 members,
                 SUBSAMPLE_ROWS,
                 setting.streams.samples,
+                setting.workers,
             )
     return Outcome(
         setting.dataset,

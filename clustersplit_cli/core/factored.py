@@ -16,6 +16,9 @@ from clustersplit_cli.core.geometry import choose_landmarks
 from clustersplit_cli.core.workers import Workers, tiles
 
 FACTOR_ROWS = 2048
+UNPACKED, FEWEST_UNPACKED = 1_000_000, 16
+"""OpenBLAS multiplies matrices as they are while that takes no more than so many multiplications; larger ones
+it copies first, which takes longer than multiplying by a few vectors. Too few rows at a time are no gain."""
 BLOCK_ROWS = 256
 SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
@@ -129,14 +132,14 @@ class FactorGeometry:
         return summed if self.mixing is None else np.asarray(self.mixing @ (self.mixing.T @ summed))
 
     def _times(self, weights: NDArray[Any]) -> Floats:
-        """F y for y of shape (p, r)."""
-        dtype, rows = weights.dtype, self._passed
+        """F y for y of shape (p, r), or with fewer rows for F's first columns alone."""
+        dtype, rows, used = weights.dtype, self._passed, len(weights)
         result: Floats = np.empty((weights.shape[1], self.n), dtype=dtype)
         shift = 0.0 if self.uncentred is None else (self.uncentred.offset @ weights).astype(dtype)[:, None]
 
         def one(span: tuple[int, int]) -> None:
-            for start, stop in self._tiles(span, dtype):
-                result[:, start:stop] = (rows(start, stop, dtype) @ weights).T
+            for start, stop in self._tiles(span, dtype, weights.shape):
+                result[:, start:stop] = (rows(start, stop, dtype)[:, :used] @ weights).T
             if self.uncentred is not None:
                 result[:, slice(*span)] -= shift
 
@@ -155,7 +158,7 @@ class FactorGeometry:
 
         def one(span: tuple[int, int]) -> NDArray[np.float64]:
             part = np.zeros((count, self.width))
-            for start, stop in self._tiles(span, dtype):
+            for start, stop in self._tiles(span, dtype, (self.width, count)):
                 weights = piece(start, stop)
                 part += weights @ rows(start, stop, dtype)
                 if self.uncentred is not None:
@@ -172,15 +175,18 @@ class FactorGeometry:
         """What passes go over."""
         return self.rows if self.uncentred is None else self.uncentred.rows
 
-    def _tiles(self, span: tuple[int, int], dtype: Any) -> Iterator[tuple[int, int]]:
-        """Cut a span of rows into tiles."""
-        return cut(span, self._height(dtype))
+    def _tiles(self, span: tuple[int, int], dtype: Any, used: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """Cut a span of rows into tiles.
 
-    def _height(self, dtype: Any) -> int:
-        """Rows per tile."""
-        if dtype == self.search_dtype and not self.is_converted:
-            return FACTOR_ROWS
-        return max(1, CONVERTED_BYTES // (int(np.dtype(dtype).itemsize) * self.width))
+        Parameters
+        ----------
+        used : how many columns of F are multiplied, and by how many vectors.
+        """
+        rows = UNPACKED // max(1, used[0] * used[1])
+        height = FACTOR_ROWS if used[1] == 1 or rows < FEWEST_UNPACKED else rows
+        if dtype != self.search_dtype or self.is_converted:
+            height = min(height, CONVERTED_BYTES // (int(np.dtype(dtype).itemsize) * self.width))
+        return cut(span, height)
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""
@@ -228,36 +234,29 @@ class FactorGeometry:
         return gram, sums, at
 
     def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw among all rows, or for Nyström among its landmarks, whose columns of K are columns of F."""
-        if self.landmarks is None:
-            return choose_landmarks(self.n, count, rng)
-        return self.landmarks[choose_landmarks(len(self.landmarks), count, rng)]
+        """Draw among all rows, or for Nyström take its first landmarks: their columns of K begin F's rows."""
+        return choose_landmarks(self.n, count, rng) if self.landmarks is None else self.landmarks[:count]
 
     def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
-        """Multiply factors; for Nyström, pick columns of F."""
+        """Multiply factors; for Nyström, take the first columns of F."""
         found: Floats = np.empty((len(rows), len(landmarks)), self.search_dtype)
-        if self.landmarks is None:
-            others = self.take(landmarks, self.search_dtype).T
-        else:
-            columns = np.searchsorted(self.landmarks, landmarks)
+        others = None if self.landmarks is not None else self.take(landmarks, self.search_dtype).T
 
         def one(tile: tuple[int, int]) -> None:
             taken = self.take(rows[slice(*tile)], self.search_dtype)
-            if self.landmarks is None:
+            if others is not None:
                 np.matmul(taken, others, out=found[slice(*tile)])
             else:
-                found[slice(*tile)] = taken[:, columns]
+                found[slice(*tile)] = taken[:, : len(landmarks)]
 
         self.workers.run(one, tiles(len(rows), BLOCK_ROWS))
         return found
 
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
-        """One pass over F."""
+        """One pass over F, or for Nyström over its first columns."""
         if self.landmarks is None:
             return self._times(self.take(landmarks, self.search_dtype).T @ coefficients)
-        weights: Floats = np.zeros((self.width, coefficients.shape[1]), self.search_dtype)
-        weights[np.searchsorted(self.landmarks, landmarks)] = coefficients
-        return self._times(weights)
+        return self._times(coefficients.astype(self.search_dtype, copy=False))
 
     def combine_factors(self, coefficients: Floats) -> Floats:
         """One pass over F: F c for coefficients c of shape (p, r), where F holds the factors."""

@@ -106,6 +106,8 @@ def nystrom_geometry(
     progress: Progress = silent,
 ) -> FactorGeometry:
     """The Nyström approximation K̂ = C W⁺ C' on the given landmark rows."""
+    # In random order, so that the first columns of C can stand for all.
+    landmarks = np.random.default_rng(0).permutation(landmarks)
     n, q = features.shape[0], len(landmarks)
     dtype = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
     centres = Centres.of(kernel, features.take(landmarks))

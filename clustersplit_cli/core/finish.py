@@ -7,7 +7,7 @@ both the proof that the split is at rest and what the report states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,6 +48,7 @@ def finish(
     most: int,
     max_iter: int,
     nonnegative: bool,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Finished | None:
     """Measure all splits and bring the best to rest.
 
@@ -56,6 +57,7 @@ def finish(
     trails : splits of all rows whose Psi the report states.
     candidates : splits that may be the best.
     most : number of candidates to follow.
+    meanwhile : is called after the passes over all rows, when workers begin to be idle.
 
     Returns
     -------
@@ -77,6 +79,7 @@ def finish(
     chosen = [trail for trail in ranked if problem.ssq_total - trail.psi >= (1.0 - IN_SIGHT) * least]
     columns = [next(at for at, trail in enumerate(measured) if trail is wanted) for wanted in chosen]
     witness = geometry.spread(ground.weighed(summed[:, columns]), geometry.search_dtype)
+    meanwhile()
     runs = [
         _Run(trail, Follower.of(ground, trail.members, summed[:, column], witness[:, place]), max_iter)
         for place, (trail, column) in enumerate(zip(chosen, columns, strict=True))

@@ -8,6 +8,7 @@ and may be negative.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.kernel_sums import GroupSums
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.workers import Workers
 
 ESTIMATORS = ("biased", "unbiased")
 
@@ -84,7 +86,12 @@ class SubsampleEstimate:
 
 
 def subsample_mmd(
-    features: Features, kernel: Kernel, members: Members, size: int, rng: np.random.Generator
+    features: Features,
+    kernel: Kernel,
+    members: Members,
+    size: int,
+    rng: np.random.Generator,
+    workers: Workers | None = None,
 ) -> SubsampleEstimate | None:
     """Estimate MMD² under the exact kernel from up to `size` rows of each side.
 
@@ -95,8 +102,13 @@ def subsample_mmd(
     if min(len(side) for side in sides) < 2:
         return None
     val, train = (features.take(side, np.float64) for side in sides)
-    within_val, within_train = _leave_one_out(kernel, val), _leave_one_out(kernel, train)
-    across = kernel.tile(val, train)
+    jobs = [
+        partial(kernel.tile, val, train),
+        *(partial(_leave_one_out, kernel, side) for side in (val, train)),
+    ]
+    across, within_val, within_train = (
+        (job() for job in jobs) if workers is None else workers.map(lambda job: job(), jobs)
+    )
     mmd_squared = within_val.mean() + within_train.mean() - 2.0 * across.mean()
     variance = np.var(within_val - across.mean(axis=1), ddof=1) / len(val)
     variance += np.var(within_train - across.mean(axis=0), ddof=1) / len(train)

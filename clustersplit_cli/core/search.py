@@ -61,6 +61,7 @@ def search(
     rng: np.random.Generator,
     canonical: Callable[[Members, NDArray[np.float64] | None], Members] = lambda members, costs: members,
     announce: Callable[[Members, Evaluation], None] = lambda members, measured: None,
+    meanwhile: Callable[[], None] = lambda: None,
     count: int = 1,
     progress: Progress = silent,
 ) -> Solution:
@@ -75,6 +76,7 @@ def search(
     canonical : chooses among splits that differ only by identical rows; is told the rows' costs if known.
     announce : hears of the split once it is found and what it measures, before the account of the search is
         drawn up.
+    meanwhile : is called when the search begins to leave workers idle.
     count : number of different splits to return besides the best one found, itself among them.
     """
     sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
@@ -124,8 +126,17 @@ def search(
     progress("polish", 0, 2)
     finished = None
     if is_followed:
-        finished = finish(problem, ends, chosen, most=POLISHED, max_iter=max_iter, nonnegative=nonnegative)
+        finished = finish(
+            problem,
+            ends,
+            chosen,
+            most=POLISHED,
+            max_iter=max_iter,
+            nonnegative=nonnegative,
+            meanwhile=meanwhile,
+        )
     if finished is None:
+        meanwhile()
         finished = _come_to_rest(problem, chosen, ends, bring_to_rest, progress)
     best = finished.best
     is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(ends)
