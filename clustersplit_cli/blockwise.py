@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints import Cells, Constraints, make_constraints
 from clustersplit_cli.core.factoring import estimated_trace, trace_rows
 from clustersplit_cli.core.features import Affine, Features, Moments, unit_rows
-from clustersplit_cli.core.geometry import choose_landmarks, inverse_root
+from clustersplit_cli.core.geometry import choose_landmarks, inverse_root, shuffled
 from clustersplit_cli.core.kernels import (
     DEGENERACY_SAMPLE,
     MEDIAN_SAMPLE,
@@ -175,7 +175,7 @@ def prospect(
         centres, mixing = None, None
         trace, trace_error = n * features.moments.total_variance, 0.0
         if landmarks is not None:
-            at = at_hand.places(wanted["landmarks"])
+            at = at_hand.places(shuffled(wanted["landmarks"]))
             exact = whole.take(at, np.float64)
             mixing = inverse_root(prepared.kernel.tile(exact, exact), stored)
             centres = whole.take(at)

@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.kernels import Kernel, half_squares
+from clustersplit_cli.core.workers import tiles
 
-CENTRE_TILE = 2048
-"""Rows compared with all landmarks at a time: products of fewer rows are slower."""
-VALUE_ROWS = 128
+LEAST_TILE, MOST_TILE, MANY_TILES = 512, 4096, 64
+"""Rows compared with all landmarks at a time: products of fewer are slower, but many workers want many."""
+VALUE_ROWS = 256
 """Rows whose values stay in cache from their product to their sums."""
+
+
+def centre_tiles(n: int) -> list[tuple[int, int]]:
+    """Cut n rows into pieces that depend on their number alone."""
+    return tiles(n, min(MOST_TILE, max(LEAST_TILE, n // MANY_TILES)))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from clustersplit_cli.core.symmetric import SymmetricMatrix
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 
-TILE_COLUMNS = 2 * KERNEL_TILE
+TILE_COLUMNS = 4 * KERNEL_TILE
 FEW = 16
 """A part of the rows, as a divisor, up to which multiplying only those that moved pays."""
 MAPPED_ROWS = 1024

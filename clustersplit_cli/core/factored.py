@@ -16,9 +16,6 @@ from clustersplit_cli.core.geometry import choose_landmarks
 from clustersplit_cli.core.workers import Workers, tiles
 
 FACTOR_ROWS = 2048
-UNPACKED, FEWEST_UNPACKED = 1_000_000, 16
-"""OpenBLAS multiplies matrices as they are while that takes no more than so many multiplications; larger ones
-it copies first, which takes longer than multiplying by a few vectors. Too few rows at a time are no gain."""
 BLOCK_ROWS = 256
 SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
@@ -138,7 +135,7 @@ class FactorGeometry:
         shift = 0.0 if self.uncentred is None else (self.uncentred.offset @ weights).astype(dtype)[:, None]
 
         def one(span: tuple[int, int]) -> None:
-            for start, stop in self._tiles(span, dtype, weights.shape):
+            for start, stop in self._tiles(span, dtype):
                 result[:, start:stop] = (rows(start, stop, dtype)[:, :used] @ weights).T
             if self.uncentred is not None:
                 result[:, slice(*span)] -= shift
@@ -158,7 +155,7 @@ class FactorGeometry:
 
         def one(span: tuple[int, int]) -> NDArray[np.float64]:
             part = np.zeros((count, self.width))
-            for start, stop in self._tiles(span, dtype, (self.width, count)):
+            for start, stop in self._tiles(span, dtype):
                 weights = piece(start, stop)
                 part += weights @ rows(start, stop, dtype)
                 if self.uncentred is not None:
@@ -175,18 +172,15 @@ class FactorGeometry:
         """What passes go over."""
         return self.rows if self.uncentred is None else self.uncentred.rows
 
-    def _tiles(self, span: tuple[int, int], dtype: Any, used: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-        """Cut a span of rows into tiles.
+    def _tiles(self, span: tuple[int, int], dtype: Any) -> Iterator[tuple[int, int]]:
+        """Cut a span of rows into tiles."""
+        return cut(span, self._height(dtype))
 
-        Parameters
-        ----------
-        used : how many columns of F are multiplied, and by how many vectors.
-        """
-        rows = UNPACKED // max(1, used[0] * used[1])
-        height = FACTOR_ROWS if used[1] == 1 or rows < FEWEST_UNPACKED else rows
-        if dtype != self.search_dtype or self.is_converted:
-            height = min(height, CONVERTED_BYTES // (int(np.dtype(dtype).itemsize) * self.width))
-        return cut(span, height)
+    def _height(self, dtype: Any) -> int:
+        """Rows per tile."""
+        if dtype == self.search_dtype and not self.is_converted:
+            return FACTOR_ROWS
+        return max(1, CONVERTED_BYTES // (int(np.dtype(dtype).itemsize) * self.width))
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute K[left][:, right] from the factors of those rows."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.centres import CENTRE_TILE, Centres
+from clustersplit_cli.core.centres import Centres, centre_tiles
 from clustersplit_cli.core.factored import CONVERTED_BYTES, SPAN_ROWS, FactorGeometry, Uncentred, cut
 from clustersplit_cli.core.features import Affine, Features, Floats, Moments
-from clustersplit_cli.core.geometry import KERNEL_TILE, choose_landmarks, inverse_root, kernel_diagonal
+from clustersplit_cli.core.geometry import (
+    KERNEL_TILE,
+    choose_landmarks,
+    inverse_root,
+    kernel_diagonal,
+    shuffled,
+)
 from clustersplit_cli.core.kernels import Kernel
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
@@ -106,25 +112,25 @@ def nystrom_geometry(
     progress: Progress = silent,
 ) -> FactorGeometry:
     """The Nyström approximation K̂ = C W⁺ C' on the given landmark rows."""
-    # In random order, so that the first columns of C can stand for all.
-    landmarks = np.random.default_rng(0).permutation(landmarks)
+    landmarks = shuffled(landmarks)
     n, q = features.shape[0], len(landmarks)
     dtype = np.dtype(np.float32 if features.raw.dtype.itemsize <= 4 else np.float64)
     centres = Centres.of(kernel, features.take(landmarks))
     exact = features.take(landmarks, np.float64)
     matrix: Floats = np.empty((n, q), dtype=dtype)
-    pieces = tiles(n, CENTRE_TILE)
+    pieces = centre_tiles(n)
     factored: list[NDArray[np.float64]] = []
     sums = np.zeros((len(pieces), q))
 
-    def one(tile: tuple[int, int] | None) -> None:
-        if tile is None:
+    def one(piece: int) -> None:
+        if piece < 0:
             factored.append(inverse_root(kernel.tile(exact, exact), dtype))
             return
-        sums[tile[0] // CENTRE_TILE] = centres.compare(features, *tile, matrix[slice(*tile)])
+        tile = pieces[piece]
+        sums[piece] = centres.compare(features, *tile, matrix[slice(*tile)])
 
     # Factoring keeps one worker busy for a while: it goes first, beside the rest.
-    workers.run(one, [None, *pieces], lambda done: progress("landmarks", done, len(pieces) + 1))
+    workers.run(one, range(-1, len(pieces)), lambda done: progress("landmarks", done, len(pieces) + 1))
     mixing = factored[0]
     trace, trace_error = estimated_trace(matrix[trace_rows(n)], mixing.astype(dtype), n, workers)
     return FactorGeometry(

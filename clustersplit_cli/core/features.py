@@ -139,9 +139,9 @@ class Moments:
 
 
 def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Moments:
-    """Compute column moments in float64, in two passes where offsets would cancel or leave the range.
+    """Compute column moments in float64, in two passes so that large offsets do not cancel.
 
-    Sums are of differences from an entry of the column, so that a constant one has a deviation of exactly 0.
+    Sums are of differences from the first row, so that a constant column has a deviation of exactly 0.
 
     Parameters
     ----------
@@ -149,29 +149,21 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
     """
     n, d = features.shape
     blocks = features.row_tiles()
-    near = _entries_near_the_middle(features)
-    # Squares of float32 are far within float64's range.
-    is_squared = features.raw.dtype.itemsize <= 4 and not by_row
+    first = features.block(0, 1, dtype=np.float64)[0]
 
-    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], ...]:
+    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         block = features.block(*tile, dtype=np.float64)
         peak = np.maximum(block.max(axis=0), -block.min(axis=0))
         with np.errstate(over="ignore"):
-            block -= near
+            block -= first
         # Divided before they are summed, so that values near the end of float64's range do not overflow.
-        part = np.asarray(np.full(len(block), 1.0 / n) @ block, dtype=np.float64)
-        return part, peak, np.einsum("ij,ij->j", block, block) if is_squared else np.zeros(d)
+        return np.full(len(block), 1.0 / n) @ block, peak
 
-    offset, largest, scatter = np.zeros(d), np.zeros(d), np.zeros(d)
-    for part, peak, squared in workers.map(column_sum, blocks):
+    offset, largest = np.zeros(d), np.zeros(d)
+    for part, peak in workers.map(column_sum, blocks):
         offset += part
         np.maximum(largest, peak, out=largest)
-        scatter += squared
-    mean, largest_entry = near + offset, float(largest.max(initial=0.0))
-    if is_squared:
-        variance = scatter / n - offset**2
-        if (offset**2 <= variance).all():  # else digits cancel
-            return Moments(mean, np.sqrt(variance), largest_entry)
+    mean = first + offset
     # Squaring in units of a power of two near the column's largest entry is exact and stays in range.
     unit = np.ldexp(1.0, np.minimum(np.frexp(largest)[1], 1020))
     # Powers of two change no digit, so in the middle of the range nothing needs a unit.
@@ -197,11 +189,5 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
     for scatter_part, rest_part in workers.map(column_scatter, blocks):
         scatter += scatter_part
         rest += 0.0 if rest_part is None else rest_part
+    largest_entry = float(largest.max(initial=0.0))
     return Moments(mean, np.sqrt(scatter / n) * unit, largest_entry, squares, rest if by_row else None)
-
-
-def _entries_near_the_middle(features: Features) -> NDArray[np.float64]:
-    """The median of every column over a few rows, an odd number: an entry of the column."""
-    n = features.shape[0]
-    rows = np.linspace(0, n - 1, min(n, 9) - (min(n, 9) + 1) % 2).astype(np.int64)
-    return np.asarray(np.sort(features.take(rows, dtype=np.float64), axis=0)[len(rows) // 2])

@@ -129,3 +129,8 @@ def _largest_eigenvalue(root: NDArray[np.float64]) -> float:
 def choose_landmarks(n: int, q: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw q of n rows uniformly without replacement, in ascending order."""
     return np.sort(rng.choice(n, size=min(q, n), replace=False)).astype(np.int64)
+
+
+def shuffled(landmarks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Put landmarks into an order, always the same, in which the first of them can stand for all."""
+    return np.random.default_rng(0).permutation(landmarks)

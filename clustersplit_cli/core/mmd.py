@@ -7,6 +7,7 @@ and may be negative.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -102,13 +103,13 @@ def subsample_mmd(
     if min(len(side) for side in sides) < 2:
         return None
     val, train = (features.take(side, np.float64) for side in sides)
-    jobs = [
+    jobs: list[Callable[[], NDArray[Any]]] = [
         partial(kernel.tile, val, train),
-        *(partial(_leave_one_out, kernel, side) for side in (val, train)),
+        partial(_leave_one_out, kernel, val),
+        partial(_leave_one_out, kernel, train),
     ]
-    across, within_val, within_train = (
-        (job() for job in jobs) if workers is None else workers.map(lambda job: job(), jobs)
-    )
+    done = (job() for job in jobs) if workers is None else workers.map(lambda job: job(), jobs)
+    across, within_val, within_train = done
     mmd_squared = within_val.mean() + within_train.mean() - 2.0 * across.mean()
     variance = np.var(within_val - across.mean(axis=1), ddof=1) / len(val)
     variance += np.var(within_train - across.mean(axis=0), ddof=1) / len(train)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.centres import CENTRE_TILE, Centres
+from clustersplit_cli.core.centres import Centres, centre_tiles
 from clustersplit_cli.core.features import Features, Floats, Step
 from clustersplit_cli.core.kernels import Kernel
-from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.core.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ class FactorPlan:
             return raw
         centres, rows = Centres.of(self.kernel, self.centres), Features(raw, self.steps, self.dtype)
         kept: Floats = np.empty((len(raw), self.width), self.stored)
-        workers.run(
-            lambda tile: centres.compare(rows, *tile, kept[slice(*tile)]), tiles(len(raw), CENTRE_TILE)
-        )
+        workers.run(lambda tile: centres.compare(rows, *tile, kept[slice(*tile)]), centre_tiles(len(raw)))
         return kept
 
     def factors(self, stored: Floats) -> NDArray[np.float64]:

@@ -90,7 +90,7 @@ def test_factors_are_summed_and_spread_in_parts_as_in_one(
     holding: str, dtype: type, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, size in (
-        (factoring, "CENTRE_TILE", 17),
+        (centres, "LEAST_TILE", 17),
         (centres, "VALUE_ROWS", 5),
         (factored, "FACTOR_ROWS", 7),
         (factored, "BLOCK_ROWS", 5),
@@ -265,7 +265,7 @@ def test_the_linear_kernel_never_forms_all_pairs(workers: Workers) -> None:
 
 
 def test_no_geometry_depends_on_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factoring, "CENTRE_TILE", 128)
+    monkeypatch.setattr(centres, "LEAST_TILE", 128)
     X = np.random.default_rng(10).normal(size=(700, 6)).astype(np.float32)
     X[350:] = X[:350]  # duplicates: where a last bit changes the split
     Z = np.random.default_rng(11).normal(size=(700, 3))
