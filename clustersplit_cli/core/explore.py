@@ -10,7 +10,7 @@ from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.starts import kick_directions, perturbed_splits
+from clustersplit_cli.core.starts import crossed_splits, kick_directions, perturbed_splits
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.progress import Progress, silent
 
@@ -19,6 +19,8 @@ WORTHWHILE = 2e-5
 MANY_STEPS = 10
 SAME, AGREEING = 3e-4, 3
 """Starts agree if so many of them explain the same scatter but for this share."""
+CROSSED, DIFFERENT = 10, 100
+"""So many of the best splits are crossed, which differ from each other in more than one row in so many."""
 
 
 def explore(
@@ -72,44 +74,60 @@ def perturb(
     rng: np.random.Generator,
     progress: Progress = silent,
 ) -> list[Trail]:
-    """Perturb the best split and the runner-up, descend, and repeat until several rounds bring nothing.
+    """Perturb the best split and the runner-up, cross the best ones, descend, and repeat.
+
+    Parameters
+    ----------
+    patience : rounds that bring nothing before giving up.
 
     Returns
     -------
     The trails given and those found, in no order.
     """
-    stale = 0
+    stale, also_rans = 0, list[Trail]()
     for done in range(max_rounds):
         if stale == patience:
             break
         progress("perturb", done, max_rounds)
         parents = best_distinct(trails, 2)
-        shares = [batch] if len(parents) == 1 else [batch - batch // 3, batch // 3]
-        starts = np.concatenate(
-            [
-                perturbed_splits(
-                    field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng
-                )
-                for parent, share in zip(parents, shares, strict=True)
-            ],
-            axis=1,
-        )
+        different = best_distinct([*trails, *also_rans], CROSSED, DIFFERENT)
+        n_crossed = batch // 2 if len(different) > 1 else 0
+        n_perturbed = batch - n_crossed
+        shares = [n_perturbed] if len(parents) == 1 else [n_perturbed - n_perturbed // 3, n_perturbed // 3]
+        batches = [
+            perturbed_splits(
+                field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng
+            )
+            for parent, share in zip(parents, shares, strict=True)
+        ]
         origin = [parent for parent, share in zip(parents, shares, strict=True) for _ in range(share)]
+        if n_crossed:
+            witnesses = np.stack([trail.witness for trail in different], axis=1)
+            crossed, better = crossed_splits(field.constraints, witnesses, n_crossed, rng)
+            batches.append(crossed)
+            origin += [different[place] for place in better]
         end = descend(
-            field, starts, assigner, max_iter=max_iter, dtype=field.geometry.search_dtype, turning=False
+            field,
+            np.concatenate(batches, axis=1),
+            assigner,
+            max_iter=max_iter,
+            dtype=field.geometry.search_dtype,
+            turning=False,
         )
         best = parents[0].psi
         for run, parent in enumerate(origin):
-            if end.psi[run] < parent.psi:
-                found = replace(
-                    parent,
-                    members=end.members[:, run],
-                    psi=float(end.psi[run]),
-                    witness=end.witness[:, run],
-                    converged=bool(end.converged[run]),
-                    trace=(*parent.trace, float(end.psi[run])),
-                )
+            found = replace(
+                parent,
+                members=end.members[:, run],
+                psi=float(end.psi[run]),
+                witness=end.witness[:, run],
+                converged=bool(end.converged[run]),
+                trace=(*parent.trace, float(end.psi[run])),
+            )
+            if found.psi < parent.psi:
                 trails.append(found.through("perturb", [np.packbits(found.members)]))
+            elif run >= n_perturbed:
+                also_rans.append(found)  # good for crossing
         gain = best - float(end.psi.min())
         stale = 0 if gain > WORTHWHILE * (field.ssq_total - best) else stale + 1
     return trails

@@ -93,7 +93,7 @@ def search(
         field.factors,
         roam,
         batch=effort.batch,
-        patience=min(effort.patience, 1) if is_easy else effort.patience,
+        patience=_patience(effort, ends, is_easy=is_easy),
         max_rounds=effort.max_rounds,
         max_iter=max_iter,
         rng=noise_rng,
@@ -187,6 +187,13 @@ def search(
         tuple(canonical(trail.members, None) for trail in optima),
         measured=measured,
     )
+
+
+def _patience(effort: Effort, ends: list[Trail], *, is_easy: bool) -> int:
+    """Rounds of perturbation that may bring nothing: more of them where descents are short."""
+    if is_easy:
+        return min(effort.patience, 1)
+    return effort.patience if are_slow(ends) else (5 * effort.patience) // 3
 
 
 def _is_followed(problem: Problem, assigner: Assigner) -> bool:

@@ -22,6 +22,8 @@ KEYS = 1 << 19
 """Random numbers that are drawn at a time: few enough to stay in cache."""
 WEAKEST, STRONGEST = 0.1, 2.0
 """Range of the noise in a perturbed split, in standard deviations of the witness."""
+SHARES = 0.3, 0.7
+"""Range of the share that one of two splits has in a mixture."""
 
 
 def random_splits(constraints: Constraints, streams: Sequence[np.random.Generator]) -> Members:
@@ -158,3 +160,31 @@ def perturbed_splits(
     level = witness / (float(np.abs(witness).max()) or 1.0)
     strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(STRONGEST), size=count)) * float(level.std())
     return at_targets(constraints).choose(noise * strength - level[:, None])
+
+
+def crossed_splits(
+    constraints: Constraints, witnesses: Floats, count: int, rng: np.random.Generator
+) -> tuple[Members, NDArray[np.int64]]:
+    """Choose rows by mixtures of two splits' witnesses.
+
+    What two good splits agree on is mostly right. Where rows form many clusters, the best split may share
+    little with any single split that descents end at, and much with what two of them have in common.
+
+    Parameters
+    ----------
+    witnesses : (n, k) of k > 1 splits, best first: better ones are taken more often.
+
+    Returns
+    -------
+    The splits, (n, count), and the better one of the two that each comes from, (count,).
+    """
+    k = witnesses.shape[1]
+    ranks = np.arange(k, 0, -1.0)
+    one = rng.choice(k, size=count, p=ranks / ranks.sum())
+    other = (one + 1 + rng.integers(k - 1, size=count)) % k
+    # Brought to size one, as in `perturbed_splits`.
+    level = witnesses / np.maximum(np.abs(witnesses).max(axis=0), np.finfo(np.float32).tiny)
+    level /= np.maximum(level.std(axis=0), np.finfo(np.float32).tiny)
+    share = rng.uniform(*SHARES, size=count).astype(level.dtype)
+    mixed = level[:, one] * share + level[:, other] * (1 - share)
+    return at_targets(constraints).choose(-mixed), np.minimum(one, other)

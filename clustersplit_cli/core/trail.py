@@ -84,16 +84,19 @@ def shortened(trace: tuple[float, ...], end: float) -> tuple[float, ...]:
     return tuple(whole[place] for place in kept)
 
 
-def are_close(one: Trail, other: Trail) -> bool:
+CLOSE = 1000
+
+
+def are_close(one: Trail, other: Trail, one_in: int = CLOSE) -> bool:
     """Whether two splits differ in one row in a thousand: then polishing leads both to the same place."""
-    return 1000 * int((one.members != other.members).sum()) <= len(one.members)
+    return one_in * int((one.members != other.members).sum()) <= len(one.members)
 
 
-def best_distinct(trails: Sequence[Trail], count: int) -> list[Trail]:
+def best_distinct(trails: Sequence[Trail], count: int, one_in: int = CLOSE) -> list[Trail]:
     """The `count` best trails of which no two have almost the same split, best first."""
     kept: list[Trail] = []
     for trail in sorted(trails, key=lambda trail: trail.psi):
-        if not any(are_close(trail, other) for other in kept):
+        if not any(are_close(trail, other, one_in) for other in kept):
             kept.append(trail)
         if len(kept) == count:
             break
