@@ -31,8 +31,8 @@ def settle(
 ) -> list[Trail]:
     """Descend, leap and polish in turn, all trails as one batch, until nothing lowers Psi any more.
 
-    The last thing is always a descent, so the result is a fixed point of the assignment step. Each round
-    polishes the best `polished_runs` of those still moving; the others rest.
+    The last thing is always a descent, so the result is a fixed point of the assignment step. In each round
+    only the best `polished_runs` of those still moving leap and are polished; the others rest.
 
     Parameters
     ----------
@@ -54,12 +54,13 @@ def settle(
         if done == max_rounds - 1 or not active:
             break
         rested = {run: result[run] for run in active}
+        active = sorted(sorted(active, key=lambda run: result[run].psi)[:polished_runs])
         if leaping:
             end = leap(problem, _gather(result, active, end), assigner, max_iter=max_iter)
             leapt = [column for column in range(len(active)) if end.visited[column]]
             _advance(result, active, "leap", end, leapt)
         seen = list(result)
-        for run in sorted(active, key=lambda run: result[run].psi)[:polished_runs]:
+        for run in active:
             trail = result[run]
             polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
             if polished.changes:
