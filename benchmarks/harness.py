@@ -76,11 +76,18 @@ def clock(task: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def side_by_side(repeats: int, *tasks: Callable[[], Any]) -> list[list[Any]]:
-    """Run the tasks in turn, several times over, so that a slow minute of the machine hits all of them."""
+def side_by_side(repeats: int, *tasks: Callable[[], Any], pause: float = 0.0) -> list[list[Any]]:
+    """Run the tasks in turn, several times over, so that a slow minute of the machine hits all of them.
+
+    Parameters
+    ----------
+    pause : seconds before every task. A virtual machine returns freed memory to its host after a while, and
+        whoever takes it before then gets it several times faster: after a pause all tasks start alike.
+    """
     results: list[list[Any]] = [[] for _ in tasks]
     for _ in range(repeats):
         for task, found in zip(tasks, results, strict=True):
+            time.sleep(pause)
             found.append(task())
     return results
 

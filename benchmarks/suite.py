@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks import bare as bare_limits
 from benchmarks import harness
 
+PAUSE = 4.0
 BEFORE_SEARCH = ("read", "import", "constraints", "prepare", "kernel")
 
 
@@ -61,6 +62,7 @@ def dense_rows(case: str, rows: Path, run: Callable[[], harness.Ran], repeats: i
         lambda: harness.clock(lambda: bare_limits.bare_kernel(X, gamma)),
         run,
         start_up,
+        pause=PAUSE,
     )
     kernel, start = harness.median(bare), harness.median(starts)
     whole = harness.median([ran.seconds for ran in runs])
@@ -85,6 +87,7 @@ def nystrom_rows(arguments: list[str], X: np.ndarray, q: int, repeats: int) -> I
         lambda: bare_limits.alone("landmarks", Path(arguments[0]), gamma, q),
         lambda: harness.split(Path(arguments[0]), *arguments[1:], "--nystrom", str(q)),
         start_up,
+        pause=PAUSE,
     )
     limit, start = harness.median(bare), harness.median(starts)
     whole = harness.median([ran.seconds for ran in runs])

@@ -32,6 +32,6 @@ class Effort:
 
 EFFORTS = {
     "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0, cheap_rounds=0),
-    "normal": Effort(batch=24, patience=3, max_rounds=20, candidates=8, exact_rounds=0, cheap_rounds=1),
-    "thorough": Effort(batch=24, patience=9, max_rounds=20, candidates=12, exact_rounds=8, cheap_rounds=8),
+    "normal": Effort(batch=28, patience=3, max_rounds=20, candidates=8, exact_rounds=0, cheap_rounds=1),
+    "thorough": Effort(batch=28, patience=9, max_rounds=20, candidates=12, exact_rounds=8, cheap_rounds=8),
 }

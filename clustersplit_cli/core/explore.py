@@ -91,7 +91,7 @@ def perturb(
         progress("perturb", done, max_rounds)
         parents = best_distinct(trails, 2)
         different = best_distinct([*trails, *also_rans], CROSSED, DIFFERENT)
-        n_crossed = batch // 2 if len(different) > 1 else 0
+        n_crossed = (3 * batch) // 7 if len(different) > 1 else 0
         n_perturbed = batch - n_crossed
         shares = [n_perturbed] if len(parents) == 1 else [n_perturbed - n_perturbed // 3, n_perturbed // 3]
         batches = [
