@@ -141,6 +141,12 @@ def write_table(name: str, lines: Sequence[str]) -> None:
     PAGE.write_text("\n".join([f"{before}{start}", *lines, f"{end}{after}"]), encoding="utf-8")
 
 
+def read_table(name: str) -> list[str]:
+    """What stands between the marks of that name in docs/benchmarks.md."""
+    page = PAGE.read_text(encoding="utf-8")
+    return page.split(f"<!-- {name}: start -->\n")[1].split(f"\n<!-- {name}: end -->")[0].split("\n")
+
+
 def machine() -> str:
     """Describe the machine in one line."""
     model = platform.processor() or platform.machine()

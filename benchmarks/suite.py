@@ -175,7 +175,7 @@ def reading_rows(folder: Path, repeats: int) -> Iterator[Row]:
         request = ReadRequest(folder / name, stratify=() if name.endswith("npy") else None)
         ours, theirs = harness.side_by_side(
             repeats,
-            lambda request=request: harness.clock(lambda: load(request)),
+            lambda request=request: harness.clock(lambda: load(request).files),
             lambda plain=plain: harness.clock(plain),
         )
         mine, least = harness.median(ours), harness.median(theirs)
@@ -267,6 +267,24 @@ def table(rows: list[Row], repeats: int) -> list[str]:
     return lines
 
 
+def merged(before: list[str], now: list[str]) -> list[str]:
+    """Replace rows of a table by rows of the same case and ratio, made on the same day and machine.
+
+    Raises
+    ------
+    SystemExit : the two tables were not made alike, so their rows cannot stand in one.
+    """
+    if before[:4] != now[:4]:
+        raise SystemExit(f"the table in {harness.PAGE.name} was made otherwise: {before[0]}\nrun all parts")
+    fresh = {_key(line): line for line in now[4:]}
+    kept = [fresh.pop(_key(line), line) for line in before[4:]]
+    return [*now[:4], *kept, *fresh.values()]
+
+
+def _key(line: str) -> tuple[str, ...]:
+    return tuple(line.split(" | ")[:2])
+
+
 def main() -> None:
     """Run the suite, print the table as it grows, and write it to the documentation."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -284,7 +302,8 @@ def main() -> None:
             limit = "" if row.limit is None else f" (limit {row.limit:g})"
             print(f"{row.case}: {row.what}: {row.ratio:.2f}{limit}  [{row.detail}]", flush=True)
     if options.write:
-        harness.write_table("suite", table(rows, options.repeats))
+        lines = table(rows, options.repeats)
+        harness.write_table("suite", merged(harness.read_table("suite"), lines) if options.only else lines)
 
 
 if __name__ == "__main__":
