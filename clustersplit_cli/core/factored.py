@@ -19,7 +19,7 @@ FACTOR_ROWS = 2048
 BLOCK_ROWS = 256
 SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
-CONVERTED_BYTES = 1 << 19
+CONVERTED_BYTES = 1 << 20
 """Size of a tile that has to be converted: the copy must stay in cache."""
 
 
