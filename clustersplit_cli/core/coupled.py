@@ -46,7 +46,7 @@ UNITS_TO_START = Limits(gap=0.1, repairing=True, nodes=1, seconds=30.0)
 UNITS_AT_LAST = Limits(gap=1e-3, repairing=True, nodes=20, seconds=30.0)
 SMALL = 2048
 """Up to this many atoms a pass over the kernel itself costs next to nothing."""
-SHARE = 4
+SHARE = 5
 """Perturbed splits per round, as a part of what the closed form affords."""
 WORTHWHILE = 1e-4
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 20

@@ -13,7 +13,7 @@ class Effort:
 
     Attributes
     ----------
-    batch : perturbed splits per round.
+    batch : perturbed and crossed splits per round; half as many where starts agree.
     patience : rounds without a worthwhile gain before giving up.
     max_rounds : rounds of perturbation at most.
     candidates : splits settled on the kernel itself.
@@ -32,6 +32,6 @@ class Effort:
 
 EFFORTS = {
     "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0, cheap_rounds=0),
-    "normal": Effort(batch=28, patience=3, max_rounds=20, candidates=8, exact_rounds=0, cheap_rounds=1),
-    "thorough": Effort(batch=28, patience=9, max_rounds=20, candidates=12, exact_rounds=8, cheap_rounds=8),
+    "normal": Effort(batch=36, patience=3, max_rounds=20, candidates=8, exact_rounds=0, cheap_rounds=1),
+    "thorough": Effort(batch=36, patience=9, max_rounds=20, candidates=12, exact_rounds=8, cheap_rounds=8),
 }

@@ -19,6 +19,8 @@ WORTHWHILE = 2e-5
 MANY_STEPS = 10
 SAME, AGREEING = 3e-4, 3
 """Starts agree if so many of them explain the same scatter but for this share."""
+WILDEST = 6.0
+"""The strongest noise in a perturbed split: it leaves so little of the split that others come into reach."""
 CROSSED, DIFFERENT = 10, 100
 """So many of the best splits are crossed, which differ from each other in more than one row in so many."""
 
@@ -96,7 +98,7 @@ def perturb(
         shares = [n_perturbed] if len(parents) == 1 else [n_perturbed - n_perturbed // 3, n_perturbed // 3]
         batches = [
             perturbed_splits(
-                field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng
+                field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng, WILDEST
             )
             for parent, share in zip(parents, shares, strict=True)
         ]
@@ -115,14 +117,15 @@ def perturb(
             turning=False,
         )
         best = parents[0].psi
-        for run, parent in enumerate(origin):
+        for run, (parent, psi) in enumerate(zip(origin, end.psi.tolist(), strict=True)):
             found = replace(
                 parent,
                 members=end.members[:, run],
-                psi=float(end.psi[run]),
+                psi=psi,
                 witness=end.witness[:, run],
                 converged=bool(end.converged[run]),
-                trace=(*parent.trace, float(end.psi[run])),
+                # A detour through a poorer split, later crossed, is left out.
+                trace=(*(passed for passed in parent.trace if passed > psi), psi),
             )
             if found.psi < parent.psi:
                 trails.append(found.through("perturb", [np.packbits(found.members)]))

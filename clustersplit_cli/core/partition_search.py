@@ -284,7 +284,7 @@ def _stir(
     progress: Progress,
 ) -> Walk:
     """Draw some rows' parts again and descend, until two rounds in a row bring nothing."""
-    stale, batch = 0, effort.batch // 6
+    stale, batch = 0, effort.batch // 8
     for done in range(effort.max_rounds if batch else 0):
         if stale == 2:
             break

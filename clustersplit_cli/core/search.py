@@ -34,7 +34,7 @@ from clustersplit_cli.core.starts import (
     random_splits,
     spectral_splits,
 )
-from clustersplit_cli.core.trail import Trail, are_close, best_distinct
+from clustersplit_cli.core.trail import Trail, are_close, best_distinct, best_varied
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
@@ -92,7 +92,7 @@ def search(
         list(ends),
         field.factors,
         roam,
-        batch=effort.batch,
+        batch=effort.batch // 2 if is_easy else effort.batch,
         patience=_patience(effort, ends, is_easy=is_easy),
         max_rounds=effort.max_rounds,
         max_iter=max_iter,
@@ -103,7 +103,9 @@ def search(
     wanted = len(found) if is_small else effort.candidates
     if is_easy or (problem.n > LARGE and not is_followed):
         wanted = min(wanted, POLISHED)
-    chosen = best_distinct(found if is_small else _promising(field.problem, found), wanted)
+    chosen = (
+        best_distinct(found, wanted) if is_small else best_varied(_promising(field.problem, found), wanted)
+    )
     lifted = field.to_all_rows([*ends, *chosen])
     ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
 
@@ -144,7 +146,7 @@ def search(
     for done in range(rounds):
         progress("stir", done, rounds)
         # On the kernel itself splits are dearer than on its image.
-        noisy = _stirred(field, best, (2 * effort.batch) // 3, exact_rng)
+        noisy = _stirred(field, best, effort.batch // 2, exact_rng)
         end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
         best = _better(best, end, bring_to_rest, effort.candidates)
     if has_at_most(problem.constraints, MOST_SPLITS):

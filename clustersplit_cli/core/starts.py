@@ -137,6 +137,7 @@ def perturbed_splits(
     tilts: Floats,
     count: int,
     rng: np.random.Generator,
+    strongest: float = STRONGEST,
 ) -> Members:
     """Choose rows by a split's witness plus noise, of a strength drawn for each.
 
@@ -147,6 +148,7 @@ def perturbed_splits(
     ----------
     witness : (n,)
     tilts : (n, at most count), inner products of the rows with random directions.
+    strongest : the strongest noise, in standard deviations of the witness.
 
     Returns
     -------
@@ -158,7 +160,7 @@ def perturbed_splits(
     noise[:, : tilts.shape[1]] = tilts / np.where(largest > 0, largest, 1)
     noise /= np.maximum(noise.std(axis=0), np.finfo(np.float32).tiny)
     level = witness / (float(np.abs(witness).max()) or 1.0)
-    strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(STRONGEST), size=count)) * float(level.std())
+    strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(strongest), size=count)) * float(level.std())
     return at_targets(constraints).choose(noise * strength - level[:, None])
 
 

@@ -84,7 +84,8 @@ def shortened(trace: tuple[float, ...], end: float) -> tuple[float, ...]:
     return tuple(whole[place] for place in kept)
 
 
-CLOSE = 1000
+CLOSE, VARIED = 1000, 20
+"""Splits that differ in at most one row in a thousand are close; varied ones differ in one in twenty."""
 
 
 def are_close(one: Trail, other: Trail, one_in: int = CLOSE) -> bool:
@@ -96,8 +97,19 @@ def best_distinct(trails: Sequence[Trail], count: int, one_in: int = CLOSE) -> l
     """The `count` best trails of which no two have almost the same split, best first."""
     kept: list[Trail] = []
     for trail in sorted(trails, key=lambda trail: trail.psi):
-        if not any(are_close(trail, other, one_in) for other in kept):
-            kept.append(trail)
         if len(kept) == count:
             break
+        if not any(are_close(trail, other, one_in) for other in kept):
+            kept.append(trail)
     return kept
+
+
+def best_varied(trails: Sequence[Trail], count: int) -> list[Trail]:
+    """The `count` best trails, three in four of them far from each other.
+
+    Where an image of the kernel prefers one optimum and the kernel another, the best trails on the image
+    may all lead to the former.
+    """
+    varied = best_distinct(trails, count - count // 4, VARIED)
+    others = [trail for trail in trails if not any(are_close(trail, other) for other in varied)]
+    return [*varied, *best_distinct(others, count - len(varied))]
