@@ -235,20 +235,42 @@ def test_splits_of_large_cells_are_not_counted_out() -> None:
     assert not has_at_most(limits_of(np.zeros(3_000_000, dtype=np.int64), "0.2"), 20_000)
 
 
+def groups_under_noise(
+    data: int, groups: int, d: int, level: float, kernel: str, workers: Workers
+) -> Problem:
+    """4,000 rows of nine cells, in groups that go across them, under uneven noise."""
+    rng = np.random.default_rng(data)
+    n = 4000
+    label, domain, group = (rng.integers(k, size=n) for k in (3, 3, groups))
+    of_label, of_domain, of_group = (rng.normal(size=(k, d)) for k in (3, 3, groups))
+    noise = level * rng.normal(size=(n, d)) * rng.gamma(2.0, 0.5, size=d)
+    X = 0.5 * of_label[label] + 0.5 * of_domain[domain] + of_group[group] + noise
+    return problem_of(X.astype(np.float32), limits_of(3 * label + domain), workers, kernel)
+
+
+def explained_by_random_starts(problem: Problem, count: int) -> np.ndarray:
+    """The scatter that the ends of Lloyd's descents explain."""
+    starts = random_splits(problem.constraints, np.random.default_rng(1).spawn(count))
+    ends = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float32)
+    return problem.ssq_total - ends.psi
+
+
 @pytest.mark.parametrize(("kernel", "data"), [("rbf", 8), ("linear", 12)])
 def test_many_clusters_are_no_trap(kernel: str, data: int, workers: Workers) -> None:
     """One random start in a hundred finds the best split, and it is far from the others."""
-    rng = np.random.default_rng(data)
-    n, d, groups = 4000, 256, 30
-    label, domain, group = (rng.integers(k, size=n) for k in (3, 3, groups))
-    of_label, of_domain, of_group = (rng.normal(size=(k, d)) for k in (3, 3, groups))
-    noise = rng.normal(size=(n, d)) * rng.gamma(2.0, 0.5, size=d)
-    X = 0.5 * of_label[label] + 0.5 * of_domain[domain] + of_group[group] + noise
-    problem = problem_of(X.astype(np.float32), limits_of(3 * label + domain), workers, kernel)
-    starts = random_splits(problem.constraints, np.random.default_rng(1).spawn(200))
-    ends = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float32)
-    explained = problem.ssq_total - ends.psi
+    problem = groups_under_noise(data, 30, 256, 1.0, kernel, workers)
+    explained = explained_by_random_starts(problem, 200)
     assert (explained > 0.9998 * explained.max()).mean() < 0.02
     for seed in range(4):
         measured = evaluate(problem, solve(problem, workers, seed).members)
         assert problem.ssq_total - measured.psi > 0.9998 * explained.max()
+
+
+@pytest.mark.parametrize("data", [0, 1])
+def test_the_kernel_decides_where_its_image_prefers_another_optimum(data: int, workers: Workers) -> None:
+    """The best splits on the image are alike, and not where the kernel has its optimum."""
+    problem = groups_under_noise(data, 12, 64, 2.0, "rbf", workers)
+    best = explained_by_random_starts(problem, 100).max()
+    for seed in range(4):
+        measured = evaluate(problem, solve(problem, workers, seed).members)
+        assert problem.ssq_total - measured.psi > 0.9998 * best
