@@ -19,7 +19,7 @@ WORTHWHILE = 2e-5
 MANY_STEPS = 10
 SAME, AGREEING = 3e-4, 3
 """Starts agree if so many of them explain the same scatter but for this share."""
-WILDEST = 6.0
+WILD = 6.0
 """The strongest noise in a perturbed split: it leaves so little of the split that others come into reach."""
 CROSSED, DIFFERENT = 10, 100
 """So many of the best splits are crossed, which differ from each other in more than one row in so many."""
@@ -98,7 +98,7 @@ def perturb(
         shares = [n_perturbed] if len(parents) == 1 else [n_perturbed - n_perturbed // 3, n_perturbed // 3]
         batches = [
             perturbed_splits(
-                field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng, WILDEST
+                field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng, WILD
             )
             for parent, share in zip(parents, shares, strict=True)
         ]
@@ -115,6 +115,7 @@ def perturb(
             max_iter=max_iter,
             dtype=field.geometry.search_dtype,
             turning=False,
+            rival=parents[0].psi,
         )
         best = parents[0].psi
         for run, (parent, psi) in enumerate(zip(origin, end.psi.tolist(), strict=True)):

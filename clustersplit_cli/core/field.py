@@ -39,6 +39,12 @@ class Field:
     image: Image
     factors: Floats
 
+    @property
+    def share(self) -> float:
+        """How much of the scatter is left in the problem to explore, row for row."""
+        whole = self.whole.ssq_total * self.problem.n
+        return self.problem.ssq_total * self.whole.n / whole if whole > 0 else 1.0
+
     def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
         """Carry splits over to all rows."""
         if self.problem is self.whole:

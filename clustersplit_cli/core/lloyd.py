@@ -12,6 +12,8 @@ from clustersplit_cli.core.assignment import Assigner, cheaper_orientation
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.problem import Discrepancy, Members, Problem, discrepancy, recalled, shifted
 
+PROSPECT = 10.0
+"""Gains of a descent shrink from step to step: it will not gain so many times what its last step gained."""
 SMALLEST_RELEASE = 0.4
 SHORTEST_LEAP = 1e-2
 """Share of the rows that must change sides in a leap; single swaps do the rest more cheaply."""
@@ -27,7 +29,7 @@ class Descent:
     psi : (r,) their objectives.
     witness : (n, r), K z of the final splits.
     iterations : (r,) steps taken.
-    converged : (r,) whether the last step changed nothing, rather than the steps running out.
+    converged : (r,) whether the last step changed nothing, rather than the descent being cut short.
     visited : for every start, the splits it went through after the initial one, packed by `np.packbits`.
     trace : for every start, the objective of the initial split and after every step.
     """
@@ -100,6 +102,7 @@ def descend(
     turning: bool = True,
     near: tuple[Members, Floats] | None = None,
     on_step: Callable[[int, int], None] | None = None,
+    rival: float = np.inf,
 ) -> Descent:
     """Alternate centroids and assignment, as k-means does, from every start until nothing changes.
 
@@ -109,23 +112,27 @@ def descend(
     turning : whether either centroid may become the validation one at every step.
     near : splits that may be close to the starts, with their witness in the precision wanted.
     on_step : called with the starts finished so far and their number.
+    rival : a Psi to get below; descents without a prospect of that are given up.
     """
     begun = discrepancy(problem, starts, dtype) if near is None else shifted(problem, starts, *near)
     batch = _Batch(problem, starts, begun)
     active = np.arange(starts.shape[1])
+    converged = np.zeros(starts.shape[1], dtype=bool)
     for _ in range(max_iter):
         difference, present = batch.difference[active].T, batch.members[active].T
         if turning:
             proposal = cheaper_orientation(difference, assigner, present)[0]
         else:
             proposal = assigner.choose(difference, present)
-        active = active[batch.take(active, proposal)]
+        before = batch.psi[active]
+        moved = batch.take(active, proposal)
+        converged[active[~moved]] = True
+        after = batch.psi[active]
+        active = active[moved & (after - PROSPECT * (before - after) < rival)]
         if on_step is not None:
             on_step(starts.shape[1] - len(active), starts.shape[1])
         if len(active) == 0:
             break
-    converged = np.ones(starts.shape[1], dtype=bool)
-    converged[active] = False
     return batch.result(converged)
 
 

@@ -40,10 +40,14 @@ from clustersplit_cli.progress import Progress, silent
 
 LARGE = 50_000
 """From this many rows on, passes are so dear that fewer candidates are settled."""
+FAINT = 0.1
+"""Share of the kernel's scatter below which an image says little about it."""
 PROMISING = 0.95
 """Share of the best split's explained scatter below which a split on the image is not worth settling."""
 POLISHED = 4
 """Candidates that are polished on larger problems."""
+GENTLE = 0.5
+"""The strongest noise on the kernel itself: what is left to find there is near."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
 
@@ -93,7 +97,7 @@ def search(
         field.factors,
         roam,
         batch=effort.batch // 2 if is_easy else effort.batch,
-        patience=_patience(effort, ends, is_easy=is_easy),
+        patience=_patience(effort, ends, is_easy=is_easy, is_faint=field.share < FAINT),
         max_rounds=effort.max_rounds,
         max_iter=max_iter,
         rng=noise_rng,
@@ -147,7 +151,14 @@ def search(
         progress("stir", done, rounds)
         # On the kernel itself splits are dearer than on its image.
         noisy = _stirred(field, best, effort.batch // 2, exact_rng)
-        end = descend(problem, noisy, decide, max_iter=max_iter, dtype=problem.geometry.search_dtype)
+        end = descend(
+            problem,
+            noisy,
+            decide,
+            max_iter=max_iter,
+            dtype=problem.geometry.search_dtype,
+            rival=best.psi,
+        )
         best = _better(best, end, bring_to_rest, effort.candidates)
     if has_at_most(problem.constraints, MOST_SPLITS):
         members, psi = best_of_all(problem)
@@ -191,10 +202,15 @@ def search(
     )
 
 
-def _patience(effort: Effort, ends: list[Trail], *, is_easy: bool) -> int:
-    """Rounds of perturbation that may bring nothing: more of them where descents are short."""
+def _patience(effort: Effort, ends: list[Trail], *, is_easy: bool, is_faint: bool) -> int:
+    """Rounds of perturbation that may bring nothing: more of them where descents are short.
+
+    Where starts agree there is little left to find, and on a faint image what is found means little.
+    """
     if is_easy:
         return min(effort.patience, 1)
+    if is_faint:
+        return effort.patience // 3
     return effort.patience if are_slow(ends) else (5 * effort.patience) // 3
 
 
@@ -262,14 +278,14 @@ def _measured(
 def _stirred(field: Field, best: Trail, count: int, rng: np.random.Generator) -> Members:
     """Splits of all rows around the best one."""
     tilts = field.image.spread(kick_directions(field.factors, (3 * count) // 4, rng))
-    return perturbed_splits(field.whole.constraints, best.witness, tilts, count, rng)
+    return perturbed_splits(field.whole.constraints, best.witness, tilts, count, rng, GENTLE)
 
 
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:
     """The best split, or one that a batch of descents found and that is better once it is settled."""
     found = [
         replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
-        for run in range(len(end.psi))
+        for run in np.flatnonzero(end.converged).tolist()
     ]
     rivals = best_distinct([trail for trail in found if not are_close(trail, best)], candidates)
     if not rivals:

@@ -20,8 +20,8 @@ FEW_CELLS = 64
 """Rows per cell from which on cells are few."""
 KEYS = 1 << 19
 """Random numbers that are drawn at a time: few enough to stay in cache."""
-WEAKEST, STRONGEST = 0.1, 2.0
-"""Range of the noise in a perturbed split, in standard deviations of the witness."""
+WEAKEST = 0.1
+"""The weakest noise in a perturbed split, in standard deviations of the witness."""
 SHARES = 0.3, 0.7
 """Range of the share that one of two splits has in a mixture."""
 
@@ -137,7 +137,7 @@ def perturbed_splits(
     tilts: Floats,
     count: int,
     rng: np.random.Generator,
-    strongest: float = STRONGEST,
+    strongest: float,
 ) -> Members:
     """Choose rows by a split's witness plus noise, of a strength drawn for each.
 
@@ -148,7 +148,7 @@ def perturbed_splits(
     ----------
     witness : (n,)
     tilts : (n, at most count), inner products of the rows with random directions.
-    strongest : the strongest noise, in standard deviations of the witness.
+    strongest : the strongest noise; the weakest is `WEAKEST`.
 
     Returns
     -------

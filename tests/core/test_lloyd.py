@@ -143,6 +143,28 @@ def test_steps_that_run_out_are_not_called_convergence() -> None:
         assert (cut.iterations <= 1).all()
 
 
+def test_descents_without_a_prospect_are_given_up_and_not_called_converged() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 8)) + rng.normal(scale=2.0, size=(12, 8))[rng.integers(12, size=600)]
+    limits = make_constraints(
+        joint_cells({"label": (rng.integers(3, size=600), range(3))}, 600), Fraction("0.2")
+    )
+    with pool(1) as workers:
+        prepared = prepare(Features(X), "rbf", "scale", 3, workers, rng)
+        problem = Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
+        starts = random_splits(limits, rng.spawn(40))
+        freely = descend(problem, starts, Selection(limits), max_iter=100, dtype=np.float64)
+        rival = float(np.sort(freely.psi)[4])
+        raced = descend(problem, starts, Selection(limits), max_iter=100, dtype=np.float64, rival=rival)
+    assert freely.converged.all()
+    given_up = ~raced.converged
+    assert 10 < given_up.sum() < 40
+    assert (raced.iterations <= freely.iterations).all()
+    assert raced.iterations.sum() < 0.8 * freely.iterations.sum()
+    assert (freely.psi[given_up] >= rival).all()  # none of them would have got there
+    assert np.array_equal(raced.members[:, ~given_up], freely.members[:, ~given_up])
+
+
 def test_two_heaps_on_a_line_are_parted(workers: Workers) -> None:
     X = np.array([0.0, 10, 1, 11, 2, 12])[:, None]
     prepared = prepare(Features(X), "linear", "scale", 3, workers, np.random.default_rng(0))
