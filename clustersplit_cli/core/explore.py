@@ -125,13 +125,12 @@ def perturb(
                 psi=psi,
                 witness=end.witness[:, run],
                 converged=bool(end.converged[run]),
-                # A detour through a poorer split, later crossed, is left out.
-                trace=(*(passed for passed in parent.trace if passed > psi), psi),
             )
-            if found.psi < parent.psi:
+            if psi < parent.trace[-1]:
+                found = replace(found, trace=(*parent.trace, psi))
                 trails.append(found.through("perturb", [np.packbits(found.members)]))
             elif run >= n_perturbed:
-                also_rans.append(found)  # good for crossing
+                also_rans.append(found)  # good for crossing; where its parent was is the mark to beat
         gain = best - float(end.psi.min())
         stale = 0 if gain > WORTHWHILE * (field.ssq_total - best) else stale + 1
     return trails
