@@ -181,8 +181,10 @@ def _candidates(
     np.maximum.at(best_train, codes[~in_val], part[~in_val])
     hope = part + np.where(in_val, best_train[codes], best_val[codes])
     if not nonnegative:
-        farthest = np.sqrt(max(float(problem.geometry.diagonal.max()), 0.0))
-        hope += c * farthest * np.sqrt(np.maximum(diagonal, 0.0))
+        norms = np.sqrt(np.maximum(diagonal, 0.0))
+        farthest = np.zeros(len(limits.target))
+        np.maximum.at(farthest, codes, norms)
+        hope += c * farthest[codes] * norms
     hope *= 2.0
     if not limits.is_exact:
         everyone = _look(problem, members, witness, np.arange(problem.n), diagonal)
