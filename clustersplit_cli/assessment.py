@@ -100,15 +100,19 @@ class Ahead:
             self.meanwhile()
 
     def meanwhile(self) -> None:
-        """Begin to measure the context if that has not begun."""
-        if self._context is None:
-            self._context = self._aside.submit(self._measure_context)
+        """Begin to measure the context, unless few passes are left, which it would only slow down."""
+        if self._setting.memory.geometry != "linear":
+            self._begin_context()
 
     def context(self) -> Context | None:
         """The context; None if it has to be measured after the search."""
-        self.meanwhile()
-        assert self._context is not None
-        return self._context.result()
+        return self._begin_context().result()
+
+    def _begin_context(self) -> Future[Context | None]:
+        """Begin to measure the context if that has not begun."""
+        if self._context is None:
+            self._context = self._aside.submit(self._measure_context)
+        return self._context
 
     def certify(self, members: Members, measured: Evaluation) -> None:
         """Begin to certify the split that was found."""

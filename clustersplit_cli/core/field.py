@@ -14,10 +14,12 @@ from clustersplit_cli.core.image import SAMPLE_ROWS, Image
 from clustersplit_cli.core.problem import Members, Problem, split_weights
 from clustersplit_cli.core.starts import at_targets
 from clustersplit_cli.core.trail import Trail
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.workers import Workers, tiles
 
 SMALL = 2048
 """Up to this many rows a pass over the kernel itself costs next to nothing."""
+CHOSEN_AT_ONCE = 4
+"""Splits of all rows that one worker chooses at a time."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Field:
     rows : its rows.
     image : the image along the directions that matter within cells.
     factors : its factors on `rows`.
+    workers : choose among all rows.
     """
 
     whole: Problem
@@ -38,6 +41,7 @@ class Field:
     rows: NDArray[np.int64]
     image: Image
     factors: Floats
+    workers: Workers
 
     @property
     def share(self) -> float:
@@ -54,7 +58,12 @@ class Field:
         # Rank every row by the sample's witness function.
         weights = split_weights(np.stack([trail.members for trail in trails], axis=1), self.factors.dtype)
         scores = self.image.spread(self.factors.T @ weights)
-        members = at_targets(self.whole.constraints).choose(-scores)
+        selection = at_targets(self.whole.constraints)
+
+        def choose(runs: tuple[int, int]) -> Members:
+            return selection.choose(-scores[:, slice(*runs)])
+
+        members = np.concatenate([*self.workers.map(choose, tiles(len(trails), CHOSEN_AT_ONCE))], axis=1)
         return [
             replace(
                 trail,
@@ -94,7 +103,7 @@ def make_field(problem: Problem, image: Image, workers: Workers, rng: np.random.
     condensed = image.condensed(limits, workers)
     factors = condensed.factors(rows, workers)
     if problem.n <= SMALL:
-        return Field(problem, problem, rows, condensed, factors)
+        return Field(problem, problem, rows, condensed, factors, workers)
     # Passes over the image are too short to be worth handing out.
     explored = Problem(image_geometry(factors, workers.alone()), part)
-    return Field(problem, explored, rows, condensed, factors)
+    return Field(problem, explored, rows, condensed, factors, workers)
