@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from clustersplit_cli.errors import OutputError
 
 REPORT_NAME = "report.json"
 PAGE_NAME = "report.html"
-TICK_SECONDS = 0.02
-"""Longer than a tick of the clock that stamps files on a local disk."""
 _RUN_SUFFIXES = frozenset({".json", ".npy", ".txt", ".parquet", ".html"})
 
 _FOLD = re.compile(r"fold_[0-9]+|rows")
@@ -118,19 +115,14 @@ def check_file_destination(path: Path, *, force: bool, inputs: Iterable[Path] = 
 
 def refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
     """Refuse whatever is at `destination` unless it is nothing, empty, or a run that may be replaced."""
-    first, since = None, 0.0
     while True:
         seen = _identity(destination)
-        if seen != first:
-            first, since = seen, time.monotonic()
         try:
             return _refuse_occupied(path, destination, force=force)
         except (OutputError, FileNotFoundError):
-            is_same = seen is not None and _identity(destination) == seen
-            if is_same and time.monotonic() - since > TICK_SECONDS:
+            if seen is not None and _identity(destination) == seen:
                 raise
-            # Another run replaced it while we looked, so we saw parts of two things, or it was moved aside
-            # and put back within a tick of the clock that stamps files: look again.
+            # Another run replaced it while we looked, so we saw parts of two things: look again.
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

@@ -6,6 +6,7 @@ Everything happens in one hidden *staging area* beside the destination, on the s
         lock    locked by the process at work; the lock dies with it
         new     the result being built
         old     the earlier result, moved aside by --force
+        spent   one that another run has replaced meanwhile, on its way out
 
 Its three states tell what a killed process left undone: without `old`, nothing was published; with `old`
 and `new`, the earlier result had been moved aside and goes back; with `old` alone, the new result is in
@@ -128,12 +129,16 @@ class _StagingArea:
         return self.root / "old"
 
     @property
+    def spent(self) -> Path:
+        return self.root / "spent"
+
+    @property
     def swap_unfinished(self) -> bool:
         return self.old.exists() and self.new.exists()
 
     def remove(self) -> None:
         """Remove everything, the lock last: without it nobody could tell a dead area from a new one."""
-        for content in (self.new, self.old):
+        for content in (self.new, self.old, self.spent):
             _remove(content)
         self.lock.unlink(missing_ok=True)
         self.root.rmdir()
@@ -237,7 +242,10 @@ def _swap(staging: _StagingArea, path: Path, destination: Path, *, force: bool) 
     while True:
         refuse_occupied(path, destination, force=force)
         if not is_vacant(destination):
-            _remove(staging.old)  # from a round that lost a race: the winner's whole result is in place
+            if staging.old.exists():  # from a round that lost a race: the winner's whole result is in place
+                # Half of it must never be in `old`, from where it would be put back.
+                staging.old.rename(staging.spent)
+                _remove(staging.spent)
             with suppress(FileNotFoundError):  # another run has just moved it aside
                 destination.rename(staging.old)
             _sync(staging.root)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clustersplit_cli.data import publish
 from clustersplit_cli.data.publish import (
     check_destination,
     check_file_destination,
@@ -346,6 +347,25 @@ def test_a_replaced_run_is_removed_when_a_whole_one_is_in_place(
     assert recover(tmp_path / "run") == [f"removed {area}, left by an interrupted run"]
     assert _content(tmp_path / "run") == _run("old")
     assert _names(tmp_path) == ["run"]
+
+
+def test_a_run_killed_while_it_discards_what_another_replaced_leaves_nothing_half_to_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area, destination = _left_behind(tmp_path / "run", "new", "old"), tmp_path / "run"
+    shutil.copytree(area / "old", destination)  # what the winner of the race has published
+    remove = shutil.rmtree
+
+    def killed_half_way(directory: Path) -> None:
+        (directory / "report.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", killed_half_way)
+        publish._swap(publish._StagingArea(area), destination, destination, force=True)
+    remove(destination)  # as it looks while a third run has just moved it aside
+    recover(destination)
+    assert _names(tmp_path) == []
 
 
 def test_the_only_whole_run_is_kept_when_something_else_took_its_place(tmp_path: Path) -> None:
