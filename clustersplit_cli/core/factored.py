@@ -256,6 +256,12 @@ class FactorGeometry:
         """One pass over F: F c for coefficients c of shape (p, r), where F holds the factors."""
         return self._times(coefficients.astype(self.search_dtype, copy=False))
 
+    def factors_along(self, directions: NDArray[np.float64]) -> Floats:
+        """One pass over F: B y for y of shape (p, r), where B = F M are the factors of all rows."""
+        if self.mixing is None:
+            return self._times(directions.astype(self.search_dtype))
+        return self._times(self.mixing @ directions)  # what is mixed may be far larger than the result
+
     def _factors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         mixing = self.mixing
         factors = np.empty((len(rows), self.width if mixing is None else mixing.shape[1]))

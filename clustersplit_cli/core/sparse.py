@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.bound import Spectrum, factored_spectrum, spectral_bound
 from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.features import Features, Floats
 from clustersplit_cli.core.geometry import choose_landmarks
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.kernels import Kernel, Prepared
+from clustersplit_cli.core.spectrum import Spectrum, factored_spectrum, spectrum_of
 from clustersplit_cli.core.workers import Workers, tiles
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -112,7 +112,9 @@ class SparseGeometry:
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
         """Multiply by F' and by F; v'Kv = |F'v|²."""
         inner = self.gather(vectors)
-        return self._spread(inner).astype(vectors.dtype, copy=False), np.einsum("ij,ij->j", inner, inner)
+        return self.factors_along(inner).astype(vectors.dtype, copy=False), np.einsum(
+            "ij,ij->j", inner, inner
+        )
 
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """v'Kv = |F'v|²."""
@@ -129,7 +131,7 @@ class SparseGeometry:
             total += part
         return np.asarray(total - self.features.centre[:, None] * wide.sum(axis=0))
 
-    def _spread(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def factors_along(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """F W, shape (n, r)."""
         raw, shift = self.features.raw, self.features.centre @ weights
         result = np.empty((self.n, weights.shape[1]))
@@ -161,7 +163,7 @@ class SparseGeometry:
         """K[:, landmarks] @ coefficients, through the sum of the landmarks' rows that they weigh."""
         raw, wide = self.features.raw, coefficients.astype(np.float64, copy=False)
         inner = np.asarray(raw[landmarks].T @ wide)
-        return self._spread(inner - self.features.centre[:, None] * wide.sum(axis=0))
+        return self.factors_along(inner - self.features.centre[:, None] * wide.sum(axis=0))
 
 
 def sparse_geometry(features: SparseFeatures, workers: Workers) -> SparseGeometry:
@@ -172,7 +174,7 @@ def sparse_geometry(features: SparseFeatures, workers: Workers) -> SparseGeometr
     return SparseGeometry(features, squares - 2.0 * (raw @ centre) + float(centre @ centre), workers)
 
 
-@spectral_bound.register
+@spectrum_of.register
 def _sparse(
     geometry: SparseGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
 ) -> tuple[Spectrum, float]:
@@ -185,4 +187,5 @@ def _sparse(
         rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
         sums[cell] = np.asarray(raw[rows].sum(axis=0)).ravel() - len(rows) * centre
     at_z0 = geometry.gather(z0[:, None])[:, 0]
-    return factored_spectrum(gram, sums, at_z0, limits, np.dtype(np.float64))
+    longest = float(np.sqrt(max(float(geometry.diagonal.max()), 0.0)))
+    return factored_spectrum(gram, sums, at_z0, limits, np.dtype(np.float64), geometry.factors_along, longest)
