@@ -74,7 +74,7 @@ def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
     """MMD that one search reaches."""
     found = search(
         problem,
-        make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n)),
+        lambda: make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n)),
         Selection,
         workers,
         restarts=10,

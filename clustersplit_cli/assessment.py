@@ -146,8 +146,13 @@ def drawn_splits(setting: Setting) -> Members | None:
     return setting.coupling.random_splits(setting.streams.baseline[:RANDOM_UNIT_SPLITS])
 
 
-def upper_bound(setting: Setting) -> float | None:
-    """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
+def upper_bound(setting: Setting, *, looking: bool = True) -> float | None:
+    """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much.
+
+    Parameters
+    ----------
+    looking : whether to look how far splits reach, which engines that read in pieces do not.
+    """
     if setting.options.bound == "never" or not all(f.is_exact for f in setting.requirements.families):
         return None
     if setting.options.bound == "auto" and setting.memory.geometry != "dense":
@@ -158,7 +163,7 @@ def upper_bound(setting: Setting) -> float | None:
     # Nyström kernels may be negative where the kernel they stand for is not.
     nonnegative = setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense"
     if setting.requirements.separates:
-        return mmd_upper_bound(setting.problem, setting.image, nonnegative=nonnegative)
+        return mmd_upper_bound(setting.problem, setting.image, nonnegative=nonnegative, looking=looking)
     # Splits that meet several families meet each of them: the smallest of their bounds holds.
     problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
     return min(mmd_upper_bound(problem, setting.image, nonnegative=nonnegative) for problem in problems)

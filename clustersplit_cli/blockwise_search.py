@@ -63,7 +63,7 @@ def explore(
     problem = Problem(image_geometry(factors, workers), limits)
     solution = search(
         problem,
-        make_image(problem.geometry, ahead.streams.image),
+        lambda: make_image(problem.geometry, ahead.streams.image),
         Selection,
         workers,
         restarts=options.restarts,

@@ -134,7 +134,7 @@ def find_split(
         return _find_coupled(setting, progress, count)
     return search(
         setting.problem,
-        setting.image,
+        lambda: setting.image,
         partial(_assigner, options, workers),
         workers,
         restarts=options.restarts,

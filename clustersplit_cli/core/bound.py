@@ -32,13 +32,16 @@ SHARES = tuple(2.0**power for power in range(-4, 5))
 GRID, GRIDS = 16, 5
 
 
-def mmd_upper_bound(problem: Problem, image: Image, *, nonnegative: bool = False) -> float:
+def mmd_upper_bound(
+    problem: Problem, image: Image, *, nonnegative: bool = False, looking: bool = True
+) -> float:
     """Bound the MMD of every split of the problem, whose cell counts must be fixed.
 
     Parameters
     ----------
     image : a low-rank image of the kernel, from which leading eigenvectors are sought.
     nonnegative : whether no kernel value is negative.
+    looking : whether to look how far splits reach; `factored_bound`, which cannot, has only the sphere.
     """
     limits = problem.constraints
     level = _cell_level(limits)
@@ -48,7 +51,7 @@ def mmd_upper_bound(problem: Problem, image: Image, *, nonnegative: bool = False
     spectrum, constant = spectrum_of(problem.geometry, limits, z0, image)
     most = constant
     if radius_squared > 0:
-        most += _largest_gain(spectrum, radius_squared, limits)
+        most += _largest_gain(spectrum, radius_squared, limits if looking else None)
     if nonnegative:
         most = min(most, _by_company(problem))
     return float(np.sqrt(max(most, 0.0)))

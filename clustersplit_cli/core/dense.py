@@ -67,7 +67,7 @@ class DenseGeometry:
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """Gather K[left][:, right]."""
-        return self.matrix.gather(left, right).astype(np.float64)
+        return self.matrix.gather(left, right, self.workers).astype(np.float64)
 
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """Multiply and sum tile by tile."""

@@ -17,6 +17,7 @@ class Effort:
     patience : rounds without a worthwhile gain before giving up.
     max_rounds : rounds of perturbation at most.
     candidates : splits settled on the kernel itself.
+    crowded : the same on kernels that are nearly diagonal, where the first is seldom far from the best.
     exact_rounds : rounds of perturbation on the kernel itself, after settling.
     cheap_rounds : the same up to `CHEAP_ROWS` rows, where a pass over the kernel costs little, if starts were
         slow to come to rest.
@@ -26,12 +27,19 @@ class Effort:
     patience: int
     max_rounds: int
     candidates: int
+    crowded: int
     exact_rounds: int
     cheap_rounds: int
 
 
 EFFORTS = {
-    "fast": Effort(batch=0, patience=0, max_rounds=0, candidates=3, exact_rounds=0, cheap_rounds=0),
-    "normal": Effort(batch=36, patience=3, max_rounds=20, candidates=8, exact_rounds=0, cheap_rounds=1),
-    "thorough": Effort(batch=36, patience=9, max_rounds=20, candidates=12, exact_rounds=8, cheap_rounds=8),
+    "fast": Effort(
+        batch=0, patience=0, max_rounds=0, candidates=3, crowded=1, exact_rounds=0, cheap_rounds=0
+    ),
+    "normal": Effort(
+        batch=36, patience=3, max_rounds=20, candidates=8, crowded=1, exact_rounds=0, cheap_rounds=1
+    ),
+    "thorough": Effort(
+        batch=36, patience=9, max_rounds=20, candidates=12, crowded=12, exact_rounds=8, cheap_rounds=8
+    ),
 }

@@ -16,45 +16,35 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.alternatives import different, different_optima
 from clustersplit_cli.core.assignment import Assigner, Selection
 from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.crowds import is_nearly_diagonal
 from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
 from clustersplit_cli.core.enumeration import MOST_SPLITS, best_of_all, has_at_most
-from clustersplit_cli.core.explore import agree, are_slow, explore, perturb
+from clustersplit_cli.core.explore import are_slow
 from clustersplit_cli.core.factored import FactorGeometry
-from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.field import SMALL, Field, make_field
+from clustersplit_cli.core.field import SMALL
 from clustersplit_cli.core.finish import Finished, finish
 from clustersplit_cli.core.image import Image
 from clustersplit_cli.core.lloyd import Descent, descend
 from clustersplit_cli.core.problem import Evaluation, Members, Problem, discrepancy, evaluate
+from clustersplit_cli.core.scout import POLISHED, Scouted, scout_crowds, scout_image
 from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.solution import Solution, are_measured_coarsely, measure_runs
 from clustersplit_cli.core.starts import (
-    kick_directions,
-    perturbed_splits,
     random_splits,
-    spectral_splits,
 )
-from clustersplit_cli.core.trail import Trail, are_close, best_distinct, best_varied
+from clustersplit_cli.core.trail import Trail, are_close, best_distinct
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.progress import Progress, silent
 
 LARGE = 50_000
 """From this many rows on, passes are so dear that fewer candidates are settled."""
-FAINT = 0.1
-"""Share of the kernel's scatter below which an image says little about it."""
-PROMISING = 0.95
-"""Share of the best split's explained scatter below which a split on the image is not worth settling."""
-POLISHED = 4
-"""Candidates that are polished on larger problems."""
-GENTLE = 0.5
-"""The strongest noise on the kernel itself: what is left to find there is near."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
 
 
 def search(
     problem: Problem,
-    image: Image,
+    image: Callable[[], Image],
     assigner: Callable[[Constraints], Assigner],
     workers: Workers,
     *,
@@ -73,9 +63,9 @@ def search(
 
     Parameters
     ----------
-    image : a low-rank image of the problem's kernel.
+    image : makes a low-rank image of the problem's kernel, if there is need for one.
     assigner : makes the assignment step for given constraints.
-    restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
+    restarts : number of starts.
     nonnegative : whether no kernel value is negative.
     canonical : chooses among splits that differ only by identical rows; is told the rows' costs if known.
     announce : hears of the split once it is found and what it measures, before the account of the search is
@@ -83,35 +73,34 @@ def search(
     meanwhile : is called when the search begins to leave workers idle.
     count : number of different splits to return besides the best one found, itself among them.
     """
-    sample_rng, start_rng, noise_rng, exact_rng = rng.spawn(4)
+    *scout_rngs, exact_rng = rng.spawn(4)
     is_small, decide = problem.n <= SMALL, assigner(problem.constraints)
     is_followed = _is_followed(problem, decide)
-    field = make_field(problem, image, workers, sample_rng)
-    names, starts = _starts(field.problem, field.factors, restarts, start_rng)
-    roam = assigner(field.problem.constraints)
-    ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
-    is_easy = not is_small and agree(field.problem, ends)
-    found = perturb(
-        field.problem,
-        list(ends),
-        field.factors,
-        roam,
-        batch=effort.batch // 2 if is_easy else effort.batch,
-        patience=_patience(effort, ends, is_easy=is_easy, is_faint=field.share < FAINT),
-        max_rounds=effort.max_rounds,
-        max_iter=max_iter,
-        rng=noise_rng,
-        progress=progress,
-    )
-    # On small problems every start gets polished: that costs little and finds most global optima.
-    wanted = len(found) if is_small else effort.candidates
-    if is_easy or (problem.n > LARGE and not is_followed):
-        wanted = min(wanted, POLISHED)
-    chosen = (
-        best_distinct(found, wanted) if is_small else best_varied(_promising(field.problem, found), wanted)
-    )
-    lifted = field.to_all_rows([*ends, *chosen])
-    ends, chosen = lifted[: len(ends)], lifted[len(ends) :]
+    is_narrow = nonnegative and not is_small and is_nearly_diagonal(problem)
+    if is_narrow:
+        scouted = scout_crowds(
+            problem,
+            decide,
+            restarts=restarts,
+            max_iter=max_iter,
+            most=effort.crowded,
+            rng=scout_rngs[0],
+            progress=progress,
+        )
+    else:
+        scouted = scout_image(
+            problem,
+            image(),
+            assigner,
+            workers,
+            restarts=restarts,
+            max_iter=max_iter,
+            effort=effort,
+            most=POLISHED if problem.n > LARGE and not is_followed else None,
+            rngs=scout_rngs,
+            progress=progress,
+        )
+    names, ends, chosen = scouted.names, scouted.ends, scouted.chosen
 
     def bring_to_rest(
         trails: list[Trail], *, exactly: bool, measured: bool = False, fully: bool = False
@@ -124,7 +113,7 @@ def search(
             max_rounds=FINAL_ROUNDS if exactly or fully else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
             leaping=not exactly,
-            polished_runs=len(trails) if is_small else POLISHED,
+            polished_runs=len(trails) if is_small or is_narrow else POLISHED,
             nonnegative=nonnegative,
             measured=measured,
         )
@@ -143,14 +132,14 @@ def search(
         )
     if finished is None:
         meanwhile()
-        finished = _come_to_rest(problem, chosen, ends, bring_to_rest, progress)
+        finished = _come_to_rest(problem, scouted, bring_to_rest, progress)
     best = finished.best
     is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(ends)
     rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
     for done in range(rounds):
         progress("stir", done, rounds)
         # On the kernel itself splits are dearer than on its image.
-        noisy = _stirred(field, best, effort.batch // 2, exact_rng)
+        noisy = scouted.stirred(best, effort.batch // 2, exact_rng)
         end = descend(
             problem,
             noisy,
@@ -179,11 +168,11 @@ def search(
     optima: list[Trail] = []
     if count > 1:
         progress("others", 0, 0)
-        others = different(found, 2 * count)
+        others = different(scouted.found, 2 * count)
         optima = different_optima(
             problem,
             [best],
-            [list(finished.others), field.to_all_rows(others)],
+            [list(finished.others), scouted.to_all_rows(others)],
             decide,
             lambda trails: bring_to_rest(trails, exactly=True),
             count=count,
@@ -202,18 +191,6 @@ def search(
     )
 
 
-def _patience(effort: Effort, ends: list[Trail], *, is_easy: bool, is_faint: bool) -> int:
-    """Rounds of perturbation that may bring nothing: more of them where descents are short.
-
-    Where starts agree there is little left to find, and on a faint image what is found means little.
-    """
-    if is_easy:
-        return min(effort.patience, 1)
-    if is_faint:
-        return effort.patience // 3
-    return effort.patience if are_slow(ends) else (5 * effort.patience) // 3
-
-
 def _is_followed(problem: Problem, assigner: Assigner) -> bool:
     """Whether splits are followed by few of their rows rather than measured anew at every step."""
     return (
@@ -226,20 +203,18 @@ def _is_followed(problem: Problem, assigner: Assigner) -> bool:
 
 
 def _come_to_rest(
-    problem: Problem,
-    chosen: list[Trail],
-    ends: list[Trail],
-    bring_to_rest: Callable[..., list[Trail]],
-    progress: Progress,
+    problem: Problem, scouted: Scouted, bring_to_rest: Callable[..., list[Trail]], progress: Progress
 ) -> Finished:
     """Bring the chosen splits to rest in the kernel's own precision, and the best of them in float64.
 
     The measurement in float64 that this takes is mostly that of the final split, which the report states;
     else there is none of it, since the search may go on.
     """
-    is_coarse, known = are_measured_coarsely(problem), dict[bytes, float]()
-    if is_coarse:
-        chosen, known = _measured(problem, chosen, ends)
+    chosen, is_coarse, known = scouted.chosen, are_measured_coarsely(problem), dict[bytes, float]()
+    if scouted.are_measured:
+        known = {np.packbits(trail.members).tobytes(): trail.psi for trail in scouted.ends}
+    elif is_coarse:
+        chosen, known = _measured(problem, chosen, scouted.ends)
     settled = bring_to_rest(chosen, exactly=False, measured=is_coarse)
     progress("polish", 1, 2)
     best = min(settled, key=lambda trail: trail.psi)
@@ -275,12 +250,6 @@ def _measured(
     return trails, dict(zip(columns, found.psi.tolist(), strict=True))
 
 
-def _stirred(field: Field, best: Trail, count: int, rng: np.random.Generator) -> Members:
-    """Splits of all rows around the best one."""
-    tilts = field.image.spread(kick_directions(field.factors, (3 * count) // 4, rng))
-    return perturbed_splits(field.whole.constraints, best.witness, tilts, count, rng, GENTLE)
-
-
 def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]], candidates: int) -> Trail:
     """The best split, or one that a batch of descents found and that is better once it is settled."""
     found = [
@@ -296,24 +265,3 @@ def _better(best: Trail, end: Descent, bring_to_rest: Callable[..., list[Trail]]
         return best
     rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
     return rested.through("perturb", [np.packbits(rival.members)])
-
-
-def _promising(explored: Problem, trails: list[Trail]) -> list[Trail]:
-    """The splits that the kernel itself may put first although its image does not."""
-    explained = np.array([explored.ssq_total - trail.psi for trail in trails])
-    keep = explained >= PROMISING * explained.max()
-    return [trail for trail, kept in zip(trails, keep, strict=True) if kept]
-
-
-def _starts(
-    field: Problem, factors: Floats, restarts: int, rng: np.random.Generator
-) -> tuple[list[str], Members]:
-    """Name and make the starts: along leading directions, both ways, and random ones."""
-    spectral = spectral_splits(field.constraints, factors, restarts - restarts // 5)
-    n_random = restarts - spectral.shape[1]
-    names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(spectral.shape[1])]
-    names += [f"random-{run}" for run in range(n_random)]
-    if n_random == 0:
-        return names, spectral
-    random = random_splits(field.constraints, rng.spawn(n_random))
-    return names, np.concatenate([spectral, random], axis=1)

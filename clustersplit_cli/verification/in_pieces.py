@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
@@ -17,7 +17,7 @@ from clustersplit_cli.verification.definition import check_definition_in_pieces
 from clustersplit_cli.verification.files import read_run_indices, stated_formats
 from clustersplit_cli.verification.indices import check_complete, check_positions, is_partition
 from clustersplit_cli.verification.run import Claim, said_to_converge
-from clustersplit_cli.verification.stated import check_stated, check_trace
+from clustersplit_cli.verification.stated import RELATIVE, check_stated, check_trace
 
 _NAMED = 3
 
@@ -66,6 +66,8 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
         # The local engine asks CBC where rows are few; the proof is another, the fixed point the same.
         by = {name: claim.report["certificate"].get(name) for name in ("backend", "n_lps")}
         recomputed["certificate"] |= by
+    if claim.report["bound"] and recomputed["bound"] and not claim.was_read_in_pieces:
+        yield _check_tighter_bound(claim.report, recomputed.pop("bound"))
     yield from check_stated(claim.report, recomputed)
     yield check_definition_in_pieces(claim.report, measured, job)
     if claim.is_baseline:
@@ -79,6 +81,14 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
             yield Check("search again", FAILED, f"{n_wrong} rows go to the other side")
         else:
             yield Check("search again", OK, "the same split")
+
+
+def _check_tighter_bound(report: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Check:
+    """Compare a bound that was found by looking at rows in memory with what passes over pieces can tell."""
+    stated, proven, mmd = report["bound"]["mmd_upper"], recomputed["mmd_upper"], report["mmd"]["value"]
+    if not mmd * (1.0 - RELATIVE) <= stated <= proven * (1.0 + RELATIVE):
+        return Check("bound", FAILED, f"{stated:.6g} is not between the MMD {mmd:.6g} and {proven:.6g}")
+    return Check("bound", SKIPPED, f"MMD at most {proven:.6g}; the stated {stated:.6g} takes rows in memory")
 
 
 def _check_ties(job: Job, n: int) -> Check:

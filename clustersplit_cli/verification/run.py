@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli import pipeline
-from clustersplit_cli.assessment import BY_THRESHOLD
+from clustersplit_cli.assessment import BY_THRESHOLD, upper_bound
 from clustersplit_cli.core.direct import by_definition
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.factored import FactorGeometry
@@ -110,6 +110,10 @@ def verify_run(
         recomputed = _as_report(outcome)
         if claim.is_baseline:
             recomputed["certificate"] = recomputed["bound"] = None
+        elif claim.was_read_in_pieces and recomputed["bound"]:
+            most = upper_bound(setting, looking=False) or 0.0
+            fraction = min(recomputed["mmd"]["value"] / most, 1.0) if most else 1.0
+            recomputed["bound"] |= {"mmd_upper": most, "fraction": fraction}
         yield from check_stated(claim.report, recomputed)
         yield _check_definition(claim.report, setting, members, progress)
         if claim.is_baseline:

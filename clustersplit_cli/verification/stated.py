@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 
 RELATIVE = 2e-8
 """Rounding differs between processors: by 1.5e-9 at most on those tried, after averaging over all rows."""
+AVERAGED = 1e-9
+"""The same in units of a row's scatter: MMD² is a difference of averages of that size, and may be small."""
 _NOISE = {"identity_residual": 1e-6, "gap": 1e-7}
 """Numbers that are nothing but rounding are compared by size, not by digits."""
 _LOOSE = {"mmd_mean": 1e-5, "mmd_sd": 1e-3, "mmd_squared_unbiased": 1e-5, "standard_error": 1e-5}
@@ -46,7 +49,8 @@ def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> It
             continue
         if key == "parts" and recomputed[key] is None and stated.get(key) is None:
             continue  # a split in two
-        wrong = list(differences(stated.get(key), recomputed[key], key))
+        noise = _rounding_of_mmd(recomputed) if key == "mmd" else {}
+        wrong = list(differences(stated.get(key), recomputed[key], key, noise))
         if wrong:
             more = f"; and {len(wrong) - _DIFFERENCES_NAMED} more" if len(wrong) > _DIFFERENCES_NAMED else ""
             yield Check(name, FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]) + more)
@@ -57,23 +61,35 @@ def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> It
             yield Check(name, OK, told(recomputed[key]) if told else "as stated")
 
 
-def differences(stated: Any, recomputed: Any, place: str) -> Iterator[str]:
-    """Walk both trees and say where they differ."""
+def _rounding_of_mmd(recomputed: Mapping[str, Any]) -> dict[str, float]:
+    """How far the MMD and its square may be off on another processor or another engine."""
+    found, objective, sizes = (recomputed.get(key) for key in ("mmd", "objective", "sizes"))
+    if not (found and objective and sizes and sizes["train"]):
+        return {}
+    squared = AVERAGED * objective["ssq_total"] / (sizes["train"] + sizes["val"])
+    # The square root of what is zero but for rounding is as large as that of the rounding.
+    return {"squared": squared, "value": squared / max(2.0 * found["value"], math.sqrt(squared) or 1.0)}
+
+
+def differences(
+    stated: Any, recomputed: Any, place: str, noise: Mapping[str, float] = MappingProxyType({})
+) -> Iterator[str]:
+    """Walk both trees and say where they differ; `noise` is how far some leaves may."""
     leaf = place.rpartition(".")[2]
     if leaf in _OF_THE_MACHINE | _OF_THE_RUN:
         return
     if isinstance(recomputed, Mapping) and isinstance(stated, Mapping):
         keys = [*recomputed, *(key for key in stated if key not in recomputed)]
         for key in keys:
-            yield from differences(stated.get(key), recomputed.get(key), f"{place}.{key}")
+            yield from differences(stated.get(key), recomputed.get(key), f"{place}.{key}", noise)
     elif isinstance(recomputed, list) and isinstance(stated, list):
         if len(stated) != len(recomputed):
             yield f"{place} has {len(stated)} entries in the report, recomputed {len(recomputed)}"
             return
         for index, (said, found) in enumerate(zip(stated, recomputed, strict=True)):
             name = f"{place}[{_cell_name(found) or index}]"
-            yield from differences(said, found, name)
-    elif not _same(stated, recomputed, leaf):
+            yield from differences(said, found, name, noise)
+    elif not _same(stated, recomputed, leaf, noise.get(leaf, 0.0)):
         yield f"{place} is {_short(stated)} in the report, recomputed {_short(recomputed)}"
 
 
@@ -114,7 +130,7 @@ def _trace_faults(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"the winner {report['search']['winner']} is none of the restarts"
 
 
-def _same(stated: Any, recomputed: Any, leaf: str) -> bool:
+def _same(stated: Any, recomputed: Any, leaf: str, noise: float = 0.0) -> bool:
     numbers = all(
         isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stated, recomputed)
     )
@@ -124,7 +140,7 @@ def _same(stated: Any, recomputed: Any, leaf: str) -> bool:
         return bool(stated == recomputed)
     if leaf in _NOISE:
         return bool(abs(stated - recomputed) <= _NOISE[leaf])
-    return math.isclose(stated, recomputed, rel_tol=_LOOSE.get(leaf, RELATIVE), abs_tol=1e-300)
+    return math.isclose(stated, recomputed, rel_tol=_LOOSE.get(leaf, RELATIVE), abs_tol=noise or 1e-300)
 
 
 def _cell_name(entry: Any) -> str:

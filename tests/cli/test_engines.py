@@ -68,6 +68,14 @@ def test_a_split_made_in_memory_verifies_in_pieces(rows: Path, capsys: pytest.Ca
     assert run(["split", "rows", *QUICK, "--engine", "local"]) == 0
     assert report("rows_split")["certificate"]["backend"] == "cbc"
     assert run(["verify", "rows_split", "--quiet", "--engine", "stream"]) == 0, capsys.readouterr().err
+    edited = report("rows_split")
+    for factor in (0.7, 1.5):  # below the MMD, and above what passes prove
+        edited["bound"]["mmd_upper"] = factor * report("rows_split")["bound"]["mmd_upper"]
+        Path("rows_split/report.json").write_text(json.dumps(edited))
+        assert run(["verify", "rows_split", "--quiet", "--engine", "stream"]) == 1
+        assert "is not between the MMD" in capsys.readouterr().err
+        edited["bound"]["mmd_upper"] /= factor
+        Path("rows_split/report.json").write_text(json.dumps(edited))
 
 
 def test_a_forged_index_file_fails_in_pieces_too(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from clustersplit_cli.core.constraints import bounded, joint_cells
 from clustersplit_cli.core.explore import MANY_STEPS, agree, are_slow
 from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.problem import Problem
-from clustersplit_cli.core.search import _promising
+from clustersplit_cli.core.scout import _promising
 from clustersplit_cli.core.trail import Trail
 from clustersplit_cli.core.workers import Workers
 

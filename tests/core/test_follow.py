@@ -170,7 +170,7 @@ def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
 def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal") -> Solution:
     return search(
         problem,
-        make_image(problem.geometry, np.random.default_rng(seed + 100), rank=40),
+        lambda: make_image(problem.geometry, np.random.default_rng(seed + 100), rank=40),
         Selection,
         workers,
         restarts=10,

@@ -62,7 +62,7 @@ def solve(
 ) -> Solution:
     return search(
         problem,
-        make_image(problem.geometry, np.random.default_rng(seed + 100)),
+        lambda: make_image(problem.geometry, np.random.default_rng(seed + 100)),
         Selection,
         workers,
         restarts=restarts,

@@ -171,7 +171,8 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
     with in_memory(table, how) as (setting, start):
         members = start[:, 0]
         random = random_mmd(setting.problem, setting.streams.baseline)
-        bound = upper_bound(setting)
+        bound, tighter = upper_bound(setting, looking=False), upper_bound(setting)
+        assert bound is not None and tighter is not None and tighter < bound
         estimate = subsample_mmd(
             setting.prepared.features, setting.prepared.kernel, members, 2000, setting.streams.samples
         )

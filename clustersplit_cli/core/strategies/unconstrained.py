@@ -22,7 +22,7 @@ def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
     constraints = total_only(ground.problem.constraints)
     return search(
         replace(ground.problem, constraints=constraints),
-        make_image(ground.problem.geometry, rng),
+        lambda: make_image(ground.problem.geometry, rng),
         Selection,
         ground.workers,
         restarts=RESTARTS,

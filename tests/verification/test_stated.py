@@ -1,0 +1,43 @@
+"""What a report states is compared to the last digits that rounding leaves, and no farther."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustersplit_cli.reports.verification import FAILED, OK
+from clustersplit_cli.verification.stated import check_stated
+
+
+def verdict(squared: float, off: float) -> str:
+    """Whether an MMD² that is off by a share of itself passes; a row's scatter is 0.9."""
+    recomputed = {
+        "mmd": {"value": squared**0.5, "squared": squared, "kernel": "rbf"},
+        "objective": {"psi": 880.0, "ssq_total": 900.0},
+        "sizes": {"train": 800, "val": 200},
+    }
+    other = squared * (1 + off)
+    stated = recomputed | {"mmd": {"value": other**0.5, "squared": other, "kernel": "rbf"}}
+    return next(check.status for check in check_stated(stated, recomputed) if check.name == "MMD")
+
+
+@pytest.mark.parametrize(
+    ("squared", "off", "expected"),
+    [
+        (0.2, 1e-9, OK),
+        (0.2, 1e-7, FAILED),
+        (1e-3, 1e-7, OK),  # what two engines differ by where the sides hardly differ
+        (1e-3, 1e-5, FAILED),
+        (1e-12, 1.0, OK),  # rounding and nothing else
+        (1e-6, 0.1, FAILED),
+    ],
+)
+def test_an_mmd_may_be_off_by_rounding_of_the_averages_it_is_a_difference_of(
+    squared: float, off: float, expected: str
+) -> None:
+    assert verdict(squared, off) == expected
+
+
+def test_without_an_objective_only_digits_count() -> None:
+    recomputed = {"mmd": {"value": 0.03, "squared": 0.0009}}
+    stated = {"mmd": {"value": 0.03 * (1 + 1e-7), "squared": 0.0009}}
+    assert [check.status for check in check_stated(stated, recomputed)] == [FAILED]
