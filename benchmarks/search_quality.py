@@ -26,7 +26,7 @@ from clustersplit_cli.core.geometry import Geometry
 from clustersplit_cli.core.image import image_rank, make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Problem, discrepancy, evaluate
+from clustersplit_cli.core.problem import Problem, evaluate
 from clustersplit_cli.core.search import search
 from clustersplit_cli.core.starts import random_splits
 from clustersplit_cli.core.workers import Workers, pool
@@ -96,13 +96,16 @@ def study(name: str, problem: Problem, workers: Workers, seeds: int, starts: int
         start = time.perf_counter()
         splits = random_splits(problem.constraints, np.random.default_rng(123).spawn(starts))
         end = descend(problem, splits, Selection(problem.constraints), max_iter=100, dtype=dtype)
+        # What the best of them measures in float64 is part of either search's result.
+        measured = evaluate(problem, end.members[:, end.psi.argmin()])
         random_seconds = min(random_seconds, time.perf_counter() - start)
-    best = float(np.sqrt(discrepancy(problem, end.members, dtype).mmd_squared.max()))
+    best = float(np.sqrt(measured.mmd_squared))
     start = time.perf_counter()
     reached = [reach(problem, workers, seed, "normal") for seed in range(seeds)]
     seconds = (time.perf_counter() - start) / seeds
     thorough = [reach(problem, workers, seed, "thorough") / value for seed, value in enumerate(reached[:2])]
-    most = mmd_upper_bound(problem, make_image(problem.geometry, np.random.default_rng(0)))
+    image = make_image(problem.geometry, np.random.default_rng(0), image_rank(problem.n))
+    most = mmd_upper_bound(problem, image, nonnegative=problem.geometry.name == "dense")
     ratios = [value / best for value in reached]
     return Found(name, ratios, thorough, max(reached) / most, seconds, random_seconds)
 
@@ -137,7 +140,8 @@ def main() -> None:
     head = [
         f"MMD of the default search over {options.seeds} seeds, over that of the best of {options.starts}",
         "random Lloyd starts; `thorough` is the smallest multiple of that on two seeds; `bound` is the",
-        "share of the upper bound reached; `time` is the search's time over that of the random starts.",
+        "share of the upper bound reached; `time` is the search's time over that of the random starts, both",
+        "with a measurement of the best split in float64.",
         "",
         "| data, width, cells | worst seed | best seed | spread | thorough | bound | time |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
