@@ -24,6 +24,8 @@ from clustersplit_cli.core.starts import cell_means
 
 LEADING = 24
 """Directions that are known row by row; of a dense kernel the rest is bounded by its Frobenius norm."""
+FEWEST, MOST_ENTRIES = 4, 1 << 22
+"""The same where rows are many: as many directions as make so many entries, but not fewer than that."""
 ALL_ROWS = 600
 """Up to this many rows a dense kernel is diagonalised in full."""
 MOST_GROUPS = 64
@@ -158,7 +160,7 @@ def factored_spectrum(
     eps = float(np.finfo(precision).eps)
     rounding = eps * 10.0 * float(np.trace(gram))
     # Along directions that might be rounding alone nothing is known.
-    count = 0 if factors_along is None else min(LEADING, int((values > 100.0 * rounding).sum()))
+    count = min(LEADING, max(FEWEST, MOST_ENTRIES // limits.n), int((values > 100.0 * rounding).sum()))
     known = Spectrum(values + rounding, pulls, rounding, 0.0)
     if factors_along is not None and count:
         roots = np.sqrt(values[:count])
