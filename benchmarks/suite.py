@@ -103,9 +103,8 @@ def nystrom_rows(arguments: list[str], X: np.ndarray, q: int, repeats: int) -> I
     # At this size the command leaves the bound out unless asked for it, so it has a row of its own.
     with_bound = harness.split(Path(arguments[0]), *arguments[1:], "--nystrom", str(q), "--bound", "always")
     cost = with_bound.steps("bound")
-    yield Row(
-        case, "--bound always: the bound alone, to the bare landmark matrix", cost / limit, None, f"{cost:.1f} s"
-    )
+    of = "--bound always: the bound alone, to the bare landmark matrix"
+    yield Row(case, of, cost / limit, None, f"{cost:.1f} s")
     steps = runs[-1].report["timing"]["steps"]
     print("steps:", {name: round(seconds, 2) for name, seconds in steps.items()})
 
