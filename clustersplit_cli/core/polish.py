@@ -238,7 +238,7 @@ def _proposals(
         out, into = rows[near.in_val[rows]], rows[~near.in_val[rows]]
         if len(out) == 0 or len(into) == 0:
             continue
-        gains = part[out][:, None] + part[into][None, :] - c * kernel[np.ix_(out, into)]
+        gains = part[out][:, None] + part[into][None, :] - c * kernel[out][:, into]
         best = gains.argmax(axis=1)
         value = 2.0 * gains[np.arange(len(out)), best]
         paying = np.flatnonzero(value > 0)

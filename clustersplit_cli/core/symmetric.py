@@ -20,6 +20,11 @@ COLUMN_TILE = 4096
 CONVERTED_ROWS = 64
 """Rows of a tile that has to be converted: the copy must stay in cache."""
 
+FEW = 4
+"""Entries of a row are few if they are less than one in so many."""
+HANDED_OUT = 1 << 20
+"""Entries that are gathered sooner than handed out to workers."""
+
 
 @dataclass(frozen=True)
 class SymmetricMatrix:
@@ -138,11 +143,11 @@ class SymmetricMatrix:
         def one(index: int) -> None:
             strip, first = self.strips[index], edges[index]
             rows, later = slice(top[index], top[index + 1]), slice(across[index], None)
-            result[rows, later] = strip[(left[rows] - first)[:, None], right[later] - first]
+            result[rows, later] = _entries(strip, left[rows] - first, right[later] - first)
             columns, below = slice(across[index], across[index + 1]), slice(top[index + 1], None)
-            result[below, columns] = strip[(right[columns] - first)[:, None], left[below] - first].T
+            result[below, columns] = _entries(strip, right[columns] - first, left[below] - first).T
 
-        if workers is None:
+        if workers is None or result.size <= HANDED_OUT:
             for index in range(len(self.strips)):
                 one(index)
         else:
@@ -177,6 +182,13 @@ class SymmetricMatrix:
             return float(both + 2.0 * np.einsum("ij,ij->i", beyond, beyond).sum(dtype=np.float64))
 
         return sum(workers.map(one, self.strips))
+
+
+def _entries(strip: Floats, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Floats:
+    """The entries at all pairs: from whole rows, which is faster unless few of their entries are wanted."""
+    if FEW * len(columns) >= strip.shape[1]:
+        return strip[rows][:, columns]
+    return strip[rows[:, None], columns]
 
 
 def _is_sorted(places: NDArray[np.int64]) -> bool:

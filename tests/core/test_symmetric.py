@@ -36,6 +36,14 @@ def test_half_of_a_matrix_multiplies_and_gathers_like_the_whole(n: int, height: 
     assert np.array_equal(held.rows(0, n), array)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1100, 1100), (1100, 1000), (40, 1100), (1100, 7)])
+def test_gathering_by_workers_gives_the_entries(rows: int, columns: int, workers: Workers) -> None:
+    array = symmetric(1100, 5, np.float32)
+    rng = np.random.default_rng(6)
+    left, right = (np.sort(rng.choice(1100, count, replace=False)) for count in (rows, columns))
+    assert np.array_equal(SymmetricMatrix.of(array, 300).gather(left, right, workers), array[left][:, right])
+
+
 def test_it_takes_half_the_memory() -> None:
     held = SymmetricMatrix.empty(2000, np.float32, 100)
     assert sum(strip.nbytes for strip in held.strips) == 4 * 2000 * 2100 / 2
