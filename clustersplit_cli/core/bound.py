@@ -27,6 +27,8 @@ TOGETHER = 4
 ROUNDS, FEWER_ROUNDS, MANY_ROWS = 28, 6, 100_000
 """How often that is refined, by looking along up to 16 more directions, and how often with so many rows."""
 BELOW = 0.95
+ROUNDING = 8.0
+"""Steps of the kernel's precision by which a bound that splits reach could be too low."""
 SHARES = tuple(2.0**power for power in range(-4, 5))
 """What to try for e, in units of the coupling; any e gives a bound."""
 GRID, GRIDS = 16, 5
@@ -52,9 +54,10 @@ def mmd_upper_bound(
     most = constant
     if radius_squared > 0:
         most += _largest_gain(spectrum, radius_squared, limits if looking else None)
+    rounding = ROUNDING * float(np.finfo(problem.geometry.search_dtype).eps)
     if nonnegative:
-        most = min(most, _by_company(problem))
-    return float(np.sqrt(max(most, 0.0)))
+        most = min(most, _by_company(problem, rounding))
+    return float(np.sqrt(max(most, 0.0) * (1.0 + rounding)))
 
 
 def factored_bound(
@@ -65,7 +68,7 @@ def factored_bound(
     radius_squared = 1.0 / n_val + 1.0 / (n - n_val) - float(level**2 @ limits.cells.sizes)
     spectrum, constant = factored_spectrum(gram, sums, level @ sums, limits, precision)
     gain = _largest_gain(spectrum, radius_squared, None) if radius_squared > 0 else 0.0
-    return float(np.sqrt(max(constant + gain, 0.0)))
+    return float(np.sqrt(max(constant + gain, 0.0) * (1.0 + ROUNDING * float(np.finfo(precision).eps))))
 
 
 def _cell_level(limits: Constraints) -> NDArray[np.float64]:
@@ -76,7 +79,7 @@ def _cell_level(limits: Constraints) -> NDArray[np.float64]:
     return np.asarray((limits.target / n_val - in_train / n_train) / limits.cells.sizes)
 
 
-def _by_company(problem: Problem) -> float:
+def _by_company(problem: Problem, rounding: float) -> float:
     """Bound MMD² by what all rows together are to the validation rows.
 
     With no kernel value negative, 1_V'K1_V is at most 1_V'K1. That is close where rows have few neighbours,
@@ -92,7 +95,8 @@ def _by_company(problem: Problem) -> float:
         factor = pair * (pair - 2.0 / others)
         side = bounded(limits.cells, quotas, quotas, quotas)
         chosen = Selection(side).choose(-np.sign(factor) * company[:, None])[:, 0]
-        found.append(factor * float(company[chosen].sum()) + total / others**2)
+        of_side, of_all = factor * float(company[chosen].sum()), total / others**2
+        found.append(of_side + of_all + rounding * (abs(of_side) + abs(of_all)))
     return min(found)
 
 

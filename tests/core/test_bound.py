@@ -20,6 +20,7 @@ from clustersplit_cli.core.features import Features
 from clustersplit_cli.core.image import Image, make_image
 from clustersplit_cli.core.kernels import prepare
 from clustersplit_cli.core.problem import Problem, discrepancy, evaluate
+from clustersplit_cli.core.starts import random_splits
 from clustersplit_cli.core.workers import Workers
 from clustersplit_cli.errors import InfeasibleError, InputError
 
@@ -213,4 +214,18 @@ def test_company_is_never_below_the_true_optimum(holdout: str, workers: Workers)
         X = rng.normal(size=(int(rng.integers(6, 12)), 2))
         limits = cells((np.arange(len(X)) % 2).tolist(), holdout)
         problem = problem_of(X, "rbf", float(np.exp(rng.uniform(-2, 4))), limits, workers)
-        assert np.sqrt(module._by_company(problem)) >= true_optimum(problem) * (1 - 1e-9)
+        assert np.sqrt(module._by_company(problem, 0.0)) >= true_optimum(problem) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("holdout", ["0.2", "0.5"])
+def test_rounding_never_takes_a_tight_bound_below_what_splits_reach(holdout: str, workers: Workers) -> None:
+    """Rows far from each other: all splits reach the bound, but for rounding in single precision."""
+    rng = np.random.default_rng(9)
+    X = rng.standard_t(2, size=(3000, 30)).astype(np.float32)
+    limits = cells([0] * len(X), holdout)
+    problem = problem_of(X, "rbf", 20.0, limits, workers)
+    image = make_image(problem.geometry, np.random.default_rng(1))
+    bound = mmd_upper_bound(problem, image, nonnegative=True)
+    for split in random_splits(limits, rng.spawn(5)).T:
+        reached = float(np.sqrt(evaluate(problem, split).mmd_squared))
+        assert reached <= bound <= reached * (1 + 1e-4)
