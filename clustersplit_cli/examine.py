@@ -11,7 +11,7 @@ from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.features import Features, moments
 from clustersplit_cli.core.field import SMALL
-from clustersplit_cli.core.image import SAMPLE_ROWS, image_rank
+from clustersplit_cli.core.image import explored_rows, image_rank
 from clustersplit_cli.core.kernels import (
     WIDTH_RULES,
     Prepared,
@@ -172,7 +172,7 @@ def _estimate(
     q = memory.landmarks or 0
     made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q}[memory.geometry]
     width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
-    roamed = n * width if n <= SMALL else 2 * min(n, SAMPLE_ROWS) * image_rank(n)
+    roamed = n * width if n <= SMALL else 2 * explored_rows(n) * image_rank(n)
     roaming = roamed * (options.restarts + effort.max_rounds * effort.batch) * STEPS_ROAMING
     # Where the kernel is held as factors, one product measures all splits, and few rows are followed on.
     is_followed = memory.geometry != "dense" and n > SMALL

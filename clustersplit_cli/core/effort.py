@@ -13,33 +13,59 @@ class Effort:
 
     Attributes
     ----------
-    batch : perturbed and crossed splits per round; half as many where starts agree.
+    batch : perturbed and crossed splits per round; half as many where starts agree, two thirds on small
+        problems, where every one of them is settled.
     patience : rounds without a worthwhile gain before giving up.
     max_rounds : rounds of perturbation at most.
+    islands : how often perturbation begins anew, where starts do not agree.
     candidates : splits settled on the kernel itself.
     crowded : the same on kernels that are nearly diagonal, where the first is seldom far from the best.
     exact_rounds : rounds of perturbation on the kernel itself, after settling.
     cheap_rounds : the same up to `CHEAP_ROWS` rows, where a pass over the kernel costs little, if starts were
         slow to come to rest.
+    after : a search that is done before, so that more effort never finds a worse split.
     """
 
     batch: int
     patience: int
     max_rounds: int
+    islands: int
     candidates: int
     crowded: int
     exact_rounds: int
     cheap_rounds: int
+    after: Effort | None = None
 
 
-EFFORTS = {
-    "fast": Effort(
-        batch=0, patience=0, max_rounds=0, candidates=3, crowded=1, exact_rounds=0, cheap_rounds=0
-    ),
-    "normal": Effort(
-        batch=36, patience=3, max_rounds=20, candidates=8, crowded=1, exact_rounds=0, cheap_rounds=1
-    ),
-    "thorough": Effort(
-        batch=36, patience=9, max_rounds=20, candidates=12, crowded=12, exact_rounds=8, cheap_rounds=8
-    ),
-}
+FAST = Effort(
+    batch=0,
+    patience=0,
+    max_rounds=0,
+    islands=0,
+    candidates=3,
+    crowded=1,
+    exact_rounds=0,
+    cheap_rounds=0,
+)
+NORMAL = Effort(
+    batch=36,
+    patience=3,
+    max_rounds=20,
+    islands=1,
+    candidates=8,
+    crowded=1,
+    exact_rounds=0,
+    cheap_rounds=1,
+)
+THOROUGH = Effort(
+    batch=36,
+    patience=9,
+    max_rounds=20,
+    islands=3,
+    candidates=12,
+    crowded=12,
+    exact_rounds=8,
+    cheap_rounds=8,
+    after=NORMAL,
+)
+EFFORTS = {"fast": FAST, "normal": NORMAL, "thorough": THOROUGH}

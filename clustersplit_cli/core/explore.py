@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from clustersplit_cli.core.assignment import Assigner
 from clustersplit_cli.core.features import Floats
 from clustersplit_cli.core.lloyd import descend
 from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.starts import crossed_splits, kick_directions, perturbed_splits
+from clustersplit_cli.core.starts import crossed_splits, kick_directions, perturbed_splits, random_splits
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.progress import Progress, silent
 
@@ -23,6 +24,8 @@ WILD = 6.0
 """The strongest noise in a perturbed split: it leaves so little of the split that others come into reach."""
 CROSSED, DIFFERENT = 10, 100
 """So many of the best splits are crossed, which differ from each other in more than one row in so many."""
+KEPT = 40
+"""Splits that are remembered from round to round."""
 
 
 def explore(
@@ -73,67 +76,163 @@ def perturb(
     patience: int,
     max_rounds: int,
     max_iter: int,
+    islands: int,
     rng: np.random.Generator,
+    bring_to_rest: Callable[[list[Trail]], list[Trail]] | None = None,
     progress: Progress = silent,
 ) -> list[Trail]:
     """Perturb the best split and the runner-up, cross the best ones, descend, and repeat.
 
+    Splits that are crossed grow alike, and what they have in common may be wrong. So the same is done again
+    from random splits, on an island, until an island comes to where what was known before has ended. If none
+    does, what all have found is crossed.
+
     Parameters
     ----------
+    batch : splits per round.
     patience : rounds that bring nothing before giving up.
+    islands : how often to begin anew at most.
+    bring_to_rest : settles splits further than descents do, where that is cheap.
 
     Returns
     -------
-    The trails given and those found, in no order.
+    The trails given and those found that are better than where they come from, in no order.
     """
-    stale, also_rans = 0, list[Trail]()
-    for done in range(max_rounds):
-        if stale == patience:
+    if batch == 0 or patience == 0:
+        return trails
+    here = _Roaming(field, factors, assigner, max_iter, bring_to_rest)
+    *rngs, last_rng = rng.spawn(islands + 2)
+    found = here.grown(trails, batch, patience, max_rounds, rngs[0], progress)
+    for island, island_rng in enumerate(rngs[1:]):
+        progress("perturb", island, islands)
+        population = here.random(trails, batch, island_rng)
+        best = min(trail.psi for trail in found)
+        near = (SAME if bring_to_rest is None else WORTHWHILE) * (field.ssq_total - best)
+        others = here.grown(population, batch, patience, max_rounds, island_rng, goal=best + near)
+        found = [*found, *others]
+        if abs(min(trail.psi for trail in others) - best) <= near:
             break
-        progress("perturb", done, max_rounds)
-        parents = best_distinct(trails, 2)
-        different = best_distinct([*trails, *also_rans], CROSSED, DIFFERENT)
+    else:
+        if islands:
+            found = here.grown(found, batch, patience, max_rounds, last_rng)
+    return [*trails, *(trail for trail in found if trail.psi <= trail.trace[-1])]
+
+
+@dataclass(frozen=True)
+class _Roaming:
+    """Perturbs and crosses populations of splits.
+
+    Psi ends the trace of those splits alone that are better than where their start ended; the others are
+    good for crossing.
+
+    Attributes
+    ----------
+    factors : (n, p), of an image of the kernel.
+    bring_to_rest : settles splits further than descents do.
+    """
+
+    field: Problem
+    factors: Floats
+    assigner: Assigner
+    max_iter: int
+    bring_to_rest: Callable[[list[Trail]], list[Trail]] | None = None
+
+    def random(self, starts: list[Trail], count: int, rng: np.random.Generator) -> list[Trail]:
+        """Descend from random splits, which are said to come from the last of the starts."""
+        origin = [starts[-1 - place % len(starts)] for place in range(count)]
+        splits = random_splits(self.field.constraints, rng.spawn(count))
+        return self._descended(origin, splits, np.inf, range(count))[0]
+
+    def grown(
+        self,
+        population: list[Trail],
+        batch: int,
+        patience: int,
+        max_rounds: int,
+        rng: np.random.Generator,
+        progress: Progress = silent,
+        goal: float = -np.inf,
+    ) -> list[Trail]:
+        """Perturb and cross until `patience` rounds have brought nothing, or Psi is down to the goal."""
+        stale = 0
+        for done in range(max_rounds):
+            best = min(trail.psi for trail in population)
+            if stale == patience or best <= goal:
+                break
+            progress("perturb", done, max_rounds)
+            origin, splits, n_perturbed = self._stirred(population, batch, rng)
+            new, least = self._descended(origin, splits, best, range(n_perturbed, batch))
+            stale = 0 if best - least > WORTHWHILE * (self.field.ssq_total - best) else stale + 1
+            population = best_distinct([*population, *new], KEPT)
+        return population
+
+    def _stirred(
+        self, population: list[Trail], batch: int, rng: np.random.Generator
+    ) -> tuple[list[Trail], Members, int]:
+        """Perturbed splits, then crossed ones, where they come from, and how many are perturbed."""
+        limits, parents = self.field.constraints, best_distinct(population, 2)
+        different = best_distinct(population, CROSSED, DIFFERENT)
         n_crossed = (3 * batch) // 7 if len(different) > 1 else 0
         n_perturbed = batch - n_crossed
         shares = [n_perturbed] if len(parents) == 1 else [n_perturbed - n_perturbed // 3, n_perturbed // 3]
         batches = [
             perturbed_splits(
-                field.constraints, parent.witness, _tilts(factors, (3 * share) // 4, rng), share, rng, WILD
+                limits, parent.witness, _tilts(self.factors, (3 * share) // 4, rng), share, rng, WILD
             )
             for parent, share in zip(parents, shares, strict=True)
         ]
         origin = [parent for parent, share in zip(parents, shares, strict=True) for _ in range(share)]
         if n_crossed:
             witnesses = np.stack([trail.witness for trail in different], axis=1)
-            crossed, better = crossed_splits(field.constraints, witnesses, n_crossed, rng)
+            crossed, better = crossed_splits(limits, witnesses, n_crossed, rng)
             batches.append(crossed)
             origin += [different[place] for place in better]
+        return origin, np.concatenate(batches, axis=1), n_perturbed
+
+    def _descended(
+        self, origin: list[Trail], splits: Members, rival: float, kept: Collection[int]
+    ) -> tuple[list[Trail], float]:
+        """Descend from splits; return the trails that are worth keeping, and the least Psi.
+
+        Parameters
+        ----------
+        rival : a Psi to get below; descents without a prospect of that are given up.
+        kept : which splits to keep even if they are worse than where they come from.
+        """
         end = descend(
-            field,
-            np.concatenate(batches, axis=1),
-            assigner,
-            max_iter=max_iter,
-            dtype=field.geometry.search_dtype,
+            self.field,
+            splits,
+            self.assigner,
+            max_iter=self.max_iter,
+            dtype=self.field.geometry.search_dtype,
             turning=False,
-            rival=parents[0].psi,
+            rival=rival if self.bring_to_rest is None else np.inf,
         )
-        best = parents[0].psi
-        for run, (parent, psi) in enumerate(zip(origin, end.psi.tolist(), strict=True)):
-            found = replace(
-                parent,
-                members=end.members[:, run],
-                psi=psi,
-                witness=end.witness[:, run],
-                converged=bool(end.converged[run]),
+        ends = [
+            Trail(
+                run,
+                end.members[:, run],
+                psi,
+                end.witness[:, run],
+                (("start", np.packbits(end.members[:, run])),),
+                bool(end.converged[run]),
+                (psi,),
             )
-            if psi < parent.trace[-1]:
-                found = replace(found, trace=(*parent.trace, psi))
-                trails.append(found.through("perturb", [np.packbits(found.members)]))
-            elif run >= n_perturbed:
-                also_rans.append(found)  # good for crossing; where its parent was is the mark to beat
-        gain = best - float(end.psi.min())
-        stale = 0 if gain > WORTHWHILE * (field.ssq_total - best) else stale + 1
-    return trails
+            for run, psi in enumerate(end.psi.tolist())
+        ]
+        if self.bring_to_rest is not None:
+            ends = self.bring_to_rest(best_distinct(ends, len(ends)))
+        trails = []
+        for trail in ends:
+            parent = origin[trail.start]
+            if trail.psi < parent.trace[-1]:
+                lower = replace(
+                    trail, start=parent.start, passed=parent.passed, trace=(*parent.trace, trail.psi)
+                )
+                trails.append(lower.through("perturb", [np.packbits(trail.members)]))
+            elif trail.psi < parent.psi or trail.start in kept:
+                trails.append(replace(trail, start=parent.start, passed=parent.passed, trace=parent.trace))
+        return trails, min(trail.psi for trail in ends)
 
 
 def agree(field: Problem, trails: list[Trail]) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints import restricted_to, sample_rows
 from clustersplit_cli.core.factoring import image_geometry
 from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.image import SAMPLE_ROWS, Image
+from clustersplit_cli.core.image import Image, explored_rows
 from clustersplit_cli.core.problem import Members, Problem, split_weights
 from clustersplit_cli.core.starts import at_targets
 from clustersplit_cli.core.trail import Trail
@@ -95,8 +95,8 @@ def make_field(problem: Problem, image: Image, workers: Workers, rng: np.random.
     limits = problem.constraints
     rows = np.arange(problem.n)
     if problem.n > SMALL:
-        if problem.n > SAMPLE_ROWS:
-            rows = sample_rows(limits, SAMPLE_ROWS, rng)
+        if explored_rows(problem.n) < problem.n:
+            rows = sample_rows(limits, explored_rows(problem.n), rng)
         # Cell by cell, so that choosing within cells need not gather them.
         rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
     part = restricted_to(limits, rows)

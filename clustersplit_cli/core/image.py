@@ -19,6 +19,7 @@ MOST_LANDMARKS = 512
 FEWEST_IN_TWO, MOST_IN_TWO, ROWS_PER_LANDMARK = 256, 384, 16
 """With more landmarks than that, splits in two cost more than they save, and nothing better is found."""
 SAMPLE_ROWS = 8_192
+"""Rows that are explored of more than twice as many."""
 TURNING_ROWS = 4_096
 """Rows that tell along which directions a kernel varies within cells."""
 NEGLIGIBLE = 3e-2
@@ -108,6 +109,11 @@ def image_rank(n: int) -> int:
     return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_IN_TWO), MOST_IN_TWO)
 
 
+def explored_rows(n: int) -> int:
+    """How many of n rows are explored: a sample of them once all would take more than twice as long."""
+    return n if n <= 2 * SAMPLE_ROWS else SAMPLE_ROWS
+
+
 def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LANDMARKS) -> Image:
     """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more."""
     if isinstance(geometry, FactorGeometry) and geometry.mixing is None and geometry.width <= rank:
@@ -119,7 +125,7 @@ def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LA
         among = columns[landmarks].astype(np.float64)
     else:
         among = geometry.block(landmarks, landmarks)
-        if geometry.n <= SAMPLE_ROWS:
+        if explored_rows(geometry.n) == geometry.n:
             columns = geometry.cross(np.arange(geometry.n), landmarks)
     root = inverse_root(among, geometry.search_dtype)
     return Image(geometry, landmarks, root.astype(geometry.search_dtype), columns)

@@ -23,6 +23,8 @@ from clustersplit_cli.progress import Progress
 
 FAINT = 0.1
 """Share of the kernel's scatter below which an image says little about it."""
+VAGUE = 0.2
+"""The same below which it is not worth exploring from scratch again."""
 PROMISING = 0.95
 """Share of the best split's explained scatter below which a split on the image is not worth settling."""
 POLISHED = 4
@@ -65,6 +67,7 @@ def scout_image(
     max_iter: int,
     effort: Effort,
     most: int | None,
+    bring_to_rest: Callable[[list[Trail]], list[Trail]],
     rngs: Sequence[np.random.Generator],
     progress: Progress,
 ) -> Scouted:
@@ -74,6 +77,8 @@ def scout_image(
     ----------
     restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
     most : number of splits to choose at most, if there is such a number.
+    bring_to_rest : settles splits of small problems, every one of them: that costs little, and finds most
+        global optima.
     """
     sample_rng, start_rng, noise_rng = rngs
     is_small = problem.n <= SMALL
@@ -81,22 +86,29 @@ def scout_image(
     names, starts = _starts(field.problem, field.factors, restarts, start_rng)
     roam = assigner(field.problem.constraints)
     ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
-    is_easy = not is_small and agree(field.problem, ends)
+    if is_small:
+        ends = bring_to_rest(ends)
+        is_easy, batch, patience = False, (2 * effort.batch) // 3, (5 * effort.patience) // 3
+    else:
+        is_easy = agree(field.problem, ends)
+        batch = effort.batch // 2 if is_easy else effort.batch
+        patience = _patience(effort, ends, is_easy=is_easy, is_faint=field.share < FAINT)
     found = perturb(
         field.problem,
         list(ends),
         field.factors,
         roam,
-        batch=effort.batch // 2 if is_easy else effort.batch,
-        patience=_patience(effort, ends, is_easy=is_easy, is_faint=field.share < FAINT),
+        batch=batch,
+        patience=patience,
         max_rounds=effort.max_rounds,
         max_iter=max_iter,
+        islands=0 if is_easy or field.share < VAGUE else effort.islands,
         rng=noise_rng,
+        bring_to_rest=bring_to_rest if is_small else None,
         progress=progress,
     )
-    # On small problems every start gets polished: that costs little and finds most global optima.
-    wanted = len(found) if is_small else min(effort.candidates, most or effort.candidates)
-    if is_easy:
+    wanted = min(effort.candidates, most or effort.candidates)
+    if is_easy or is_small:
         wanted = min(wanted, POLISHED)
     chosen = (
         best_distinct(found, wanted) if is_small else best_varied(_promising(field.problem, found), wanted)

@@ -111,7 +111,8 @@ class Workload:
         `converted_rows` are those whose features are held in float64 at the same time.
         """
         columns = max(self.restarts, 48)
-        image = min(self.n, 8192) * min(self.n, 512) * self.kernel_itemsize
+        explored = self.n if self.n <= 16_384 else 8_192
+        image = explored * min(self.n, 512) * self.kernel_itemsize
         search = image + self.n * columns * 32 + 2 * min(self.n, 2000) ** 2 * 8
         working = self.features + kernel_bytes + search + self.converted(converted_rows)
         return max(int(READING_FACTOR * self.features), working) + self.threads * (48 << 20)

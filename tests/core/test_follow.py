@@ -184,7 +184,7 @@ def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "norm
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Explore on a sample of the rows."""
-    monkeypatch.setattr("clustersplit_cli.core.field.SAMPLE_ROWS", 1000)
+    monkeypatch.setattr("clustersplit_cli.core.image.SAMPLE_ROWS", 1000)
 
 
 @pytest.mark.usefixtures("many")
