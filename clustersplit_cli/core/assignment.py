@@ -7,6 +7,7 @@ take the quota's worth of cheapest rows in every cell. CBC solves the same progr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,7 +51,7 @@ class Selection:
             result[:, limits.order] = chosen
         return np.transpose(result)
 
-    def _quotas(self, cell: int | slice, n_negative: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _quotas(self, cell: int | NDArray[np.int64], n_negative: NDArray[np.int64]) -> NDArray[np.int64]:
         limits = self.constraints
         return np.clip(n_negative, limits.lower[cell], limits.upper[cell])
 
@@ -71,17 +72,34 @@ class Selection:
         return chosen
 
     def _all_cells_at_once(self, costs: NDArray[Any]) -> NDArray[np.bool_]:
-        """Sort by cell and cost: no loop over cells, for many small ones."""
-        limits = self.constraints
-        codes = limits.cells.codes[limits.order]
-        rank = np.arange(limits.n) - limits.offsets[codes]
+        """Rank the rows of all cells of one size together: no loop over cells, for many small ones."""
         chosen = np.zeros(costs.shape, dtype=bool)
-        for run, values in enumerate(costs):
-            negative = np.bincount(codes[values < 0], minlength=len(limits.target))
-            quotas = self._quotas(slice(None), negative)
-            cheapest_first = np.lexsort((values, codes))  # stable, so ties stay in row order
-            chosen[run, cheapest_first] = rank < quotas[codes]
+        for cells, rows in self._cells_by_size:
+            part = costs[:, rows]
+            quotas = self._quotas(cells, (part < 0).sum(axis=2))[:, :, None]
+            ranked = np.sort(part, axis=2)
+            threshold = np.take_along_axis(ranked, np.maximum(quotas - 1, 0), axis=2)
+            picked = (part <= threshold) & (quotas > 0)
+            # Where more entries equal the threshold than there is room for, the last of them are given up.
+            full = picked.sum(axis=2, keepdims=True) > quotas
+            if full.any():
+                run, cell = np.nonzero(full[:, :, 0])
+                order = np.argsort(part[run, cell], axis=1, kind="stable")
+                among = np.arange(rows.shape[1]) < quotas[run, cell]
+                np.put_along_axis(among, order, among.copy(), axis=1)
+                picked[run, cell] = among
+            chosen[:, rows] = picked
         return chosen
+
+    @cached_property
+    def _cells_by_size(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For every size of cells, which ones have it, and their rows, cell by cell: (m,) and (m, size)."""
+        sizes = np.diff(self.constraints.offsets)
+        return [
+            (cells, self.constraints.offsets[cells, None] + np.arange(size))
+            for size in np.unique(sizes).tolist()
+            for cells in [np.flatnonzero(sizes == size)]
+        ]
 
 
 def cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
