@@ -65,6 +65,8 @@ def options_from(arguments: Mapping[str, Any], random_state: Any) -> CheckedOpti
     given: dict[str, Any] = {**arguments, "seed": as_seed(random_state)}
     for name, value in given.items():
         if value is None:
+            if name == "holdout":
+                raise UsageError("h must be a number, got None", hint="for example 0.2")
             continue
         if name in _INTEGERS:
             given[name] = _integer(name, value)

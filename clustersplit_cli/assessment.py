@@ -25,8 +25,8 @@ from clustersplit_cli.stopwatch import Stopwatch
 CBC_CERTIFICATE_ROWS = 50_000
 BY_THRESHOLD = "threshold"
 """A way to certify that users cannot ask for: that of engines which never have all rows in one place."""
-RANDOM_UNIT_SPLITS = 10
-"""Random splits that keep units whole take a program each."""
+PROGRAMMED_SPLITS = 10
+"""Random splits, where each takes a program."""
 COSTLY_BOUND = 4e11
 """Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
 
@@ -140,10 +140,10 @@ class Ahead:
 
 
 def drawn_splits(setting: Setting) -> Members | None:
-    """Random splits that keep units whole; None where rows can be drawn one by one."""
-    if setting.requirements.units is None:
+    """Random splits where cells hang together; None where rows can be drawn cell by cell."""
+    if setting.requirements.separates:
         return None
-    return setting.coupling.random_splits(setting.streams.baseline[:RANDOM_UNIT_SPLITS])
+    return setting.coupling.random_splits(setting.streams.baseline[:PROGRAMMED_SPLITS])
 
 
 def upper_bound(setting: Setting, *, looking: bool = True) -> float | None:

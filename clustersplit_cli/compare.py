@@ -287,7 +287,8 @@ def _class_requirements(labels: NDArray[np.int64], setting: Setting) -> Requirem
 def _check_classes(classes: Sequence[int], n: int) -> None:
     for count in classes:
         if not 1 <= count <= n // 2:
+            some = [number for number in (1, 2, 5, 10, 20, 50, 100) if number <= n // 2] or [1]
             raise UsageError(
                 f"--classes {count} must lie between 1 and {n // 2}, half the number of rows",
-                hint="for example --classes 1,2,5,10,20,50,100",
+                hint=f"for example --classes {','.join(map(str, some))}",
             )

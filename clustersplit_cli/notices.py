@@ -49,7 +49,7 @@ def about_kernel(
         yield (
             "degenerate_kernel",
             f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
-            f"above {spread.low:.4g}), so it hardly tells rows apart; try --gamma scale or median",
+            f"within {1 - spread.low:.1g} of 1), so it hardly tells rows apart; try --gamma scale or median",
         )
     if prepared.kernel.name == "rbf" and standardize == "none" and prepared.spread_ratio > SPREAD_LIMIT:
         yield (

@@ -205,14 +205,26 @@ def cluster_parts(
     {'train': 28, 'val': 6, 'test': 6}
     """
     given = dict(locals())
-    text = parts if isinstance(parts, str) else ",".join(f"{name}={share}" for name, share in parts.items())
     with in_python_words():
+        text = _parts_text(parts)
         from clustersplit_cli.core.parts import parse_parts
         from clustersplit_cli.partitioning import Parting
 
         parting = Parting(parts=parse_parts(text))
         dataset, options, said = prepared(given)
         return _parted(dataset, options, parting, {**reading_config(dataset, said), "parts": text})
+
+
+def _parts_text(parts: Any) -> str:
+    """Names and shares as the command line has them."""
+    if isinstance(parts, str):
+        return parts
+    if not isinstance(parts, Mapping):
+        raise UsageError(
+            f"parts must be a dictionary of names and shares, got {parts!r}",
+            hint='for example {"train": 0.7, "val": 0.15, "test": 0.15}',
+        )
+    return ",".join(f"{name}={share}" for name, share in parts.items())
 
 
 OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid")

@@ -233,6 +233,19 @@ def test_a_damaged_run_of_parts_is_refused(command_line: Callable[..., Path]) ->
             "solver cbc cannot be combined",
         ),
         (lambda features: cluster_parts(features, parts={"a": 0.5}), "at least two parts"),
+        (
+            lambda features: cluster_parts(features, parts=3),
+            "parts must be a dictionary of names and shares, got 3",
+        ),
+        (lambda features: cluster_split(features, h=None), "h must be a number, got None"),
+        (
+            lambda features: cluster_split(np.ma.masked_greater(features, 1.0)),
+            "X has [0-9]+ masked values",
+        ),
+        (
+            lambda features: cluster_split(features, groups=np.where(np.arange(ROWS) == 5, np.nan, 1.0)),
+            "has no value in 1 rows: 5",
+        ),
         (lambda features: cluster_parts(features, parts={"a": 0.5, "b": 0.4}), "add up to 0.9, not to 1"),
         (
             lambda features: cluster_parts(features, parts="a=0.5,b=0.5", force_val=[1]),

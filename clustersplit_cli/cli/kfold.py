@@ -44,7 +44,7 @@ def kfold(
     sizes_only: SizesOnly = False,
     engine: scale.Engine = "auto",
     scheduler: scale.Scheduler = None,
-    out: opt.Out = None,
+    out: opt.FoldsOut = None,
     format: opt.Format = None,
     annotate: opt.Annotate = None,
     html: opt.Html = False,

@@ -120,7 +120,7 @@ Exclude = Annotated[
         "--exclude",
         rich_help_panel=INPUT,
         metavar="COLUMN=VALUE",
-        help="Rows that go to neither side, such as a test domain (repeatable).",
+        help="Rows that go to neither side, such as a test domain; COLUMN= for no value (repeatable).",
     ),
 ]
 DropInvalid = Annotated[
@@ -361,6 +361,16 @@ Out = Annotated[
         metavar="DIR",
         help="Output directory; `-` with --format txt writes only validation indices, to stdout.",
         show_default="<name>_split",
+    ),
+]
+FoldsOut = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        rich_help_panel=OUTPUT,
+        metavar="DIR",
+        help="Output directory.",
+        show_default="<name>_folds",
     ),
 ]
 Force = Annotated[

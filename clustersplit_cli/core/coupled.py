@@ -29,7 +29,7 @@ from clustersplit_cli.core.program import Assignment, Limits, Program
 from clustersplit_cli.core.requirements import Requirements
 from clustersplit_cli.core.settle import settle
 from clustersplit_cli.core.solution import Account, Solution, are_measured_coarsely, measure_runs
-from clustersplit_cli.core.starts import at_targets, kick_directions, spectral_scores
+from clustersplit_cli.core.starts import kick_directions, spectral_scores
 from clustersplit_cli.core.trail import Trail, best_distinct
 from clustersplit_cli.core.units import first_choice, unit_problem
 from clustersplit_cli.core.workers import Workers
@@ -118,9 +118,9 @@ class Coupling:
         return ProgramAssigner(program, limits, self.workers, self.account)
 
     def starter(self) -> Assigner:
-        """What turns scores into splits to begin from."""
+        """What turns scores into splits to begin from; of families, it keeps the totals and nothing else."""
         if self.requirements.units is None:
-            return at_targets(self.requirements.working)
+            return self.assigner(at_last=False)
         chooser = ProgramAssigner(self.requirements.program, UNITS_TO_START, self.workers, self.account)
         return _FromFirst(chooser, first_choice(self.requirements))
 
@@ -132,7 +132,8 @@ class Coupling:
 
     def random_splits(self, streams: Sequence[np.random.Generator]) -> Members:
         """Draw one split of the rows per stream that meets all bounds, by random keys; shape (n, r)."""
-        return self.to_rows(self.starter().choose(self.keys(streams)))
+        starter = replace(self, account=Account()).starter()  # these programs are none of the search's
+        return self.to_rows(starter.choose(self.keys(streams)))
 
     def keys(self, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
         """Random costs, as much per atom as it has rows; shape (atoms, r)."""

@@ -56,7 +56,7 @@ class PartQuotas:
 
 
 def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
-    """Read `train=0.7,val=0.15,test=0.15`: shares that add up to 1, exactly.
+    """Read `train=0.7,val=0.15,test=0.15`: shares that add up to 1, but for the rounding of decimals.
 
     >>> parse_parts("a=0.5,b=0.5")
     (('a', Fraction(1, 2)), ('b', Fraction(1, 2)))
@@ -72,18 +72,24 @@ def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
                 f"--parts '{name}' cannot name a file of rows",
                 hint=f"use letters, digits, - and _, but none of {', '.join(_RESERVED)}",
             )
-        parts.append((name, parse_share(share, "--parts")))
+        try:
+            parts.append((name, parse_share(share, "--parts")))
+        except UsageError:
+            raise UsageError(f"--parts {piece.strip()}: '{share}' is not a number", hint=example) from None
         if not 0 < parts[-1][1] < 1:
             raise UsageError(f"--parts {name}={share} must lie strictly between 0 and 1", hint=example)
     names = [name for name, _ in parts]
     if len(parts) < FEWEST or len(set(names)) < len(names):
         raise UsageError(f"--parts '{text}' needs at least two parts of different names", hint=example)
     total = sum((share for _, share in parts), Fraction(0))
-    if total != 1:
-        raise UsageError(f"the shares of --parts add up to {float(total):g}, not to 1", hint=example)
-    return tuple(parts)
+    if abs(total - 1) > SLIP:
+        raise UsageError(f"the shares of --parts add up to {float(total):.10g}, not to 1", hint=example)
+    # Thirds have no end as decimals: the last part makes up for what they lack.
+    last, rest = parts[-1], parts[:-1]
+    return (*rest, (last[0], last[1] + 1 - total))
 
 
+SLIP = Fraction(1, 10**9)
 _RESERVED = ("report", "folds", "excluded", "dropped")
 
 

@@ -6,16 +6,18 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from clustersplit_cli.errors import OutputError
 
 REPORT_NAME = "report.json"
 PAGE_NAME = "report.html"
-_RUN_SUFFIXES = frozenset({".json", ".npy", ".txt", ".parquet", ".html"})
-
-_FOLD = re.compile(r"fold_[0-9]+|rows")
+_INDEX_SUFFIXES = frozenset({".npy", ".txt", ".parquet"})
+_SIDES = frozenset({"train", "val"})
+_FOLD = re.compile(r"fold_[0-9]+")
+_ROWS, _ROWS_PART = "rows", re.compile(r"part-[0-9]+\.parquet")
 
 _CAUSES = {
     errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
@@ -53,11 +55,16 @@ def is_complete(directory: Path) -> bool:
     It is when its `report.json` is a JSON object with a `schema_version`: the report is written last, so
     a directory that has one has everything else.
     """
+    return "schema_version" in _report_in(directory)
+
+
+def _report_in(directory: Path) -> dict[str, Any]:
+    """The report of a run directory; empty if there is none that can be read."""
     try:
         report = json.loads((directory / REPORT_NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(report, dict) and "schema_version" in report
+        return {}
+    return report if isinstance(report, dict) else {}
 
 
 def is_vacant(path: Path) -> bool:
@@ -155,21 +162,44 @@ def _refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
 
 
 def _strangers(directory: Path) -> list[str]:
-    """Names in a run directory that a run cannot have written; replacing it would delete them."""
+    """Names in a run directory that its run cannot have written; replacing it would delete them."""
+    stems = _SIDES | _part_names(_report_in(directory)) | {"folds"}
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if not (_is_run_file(entry) or _is_fold(entry)))
+        return sorted(
+            entry.name
+            for entry in entries
+            if not (_is_index_file(entry, stems) or _is_report(entry) or _is_run_folder(entry))
+        )
 
 
-def _is_run_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False) and Path(entry.name).suffix in _RUN_SUFFIXES
+def _part_names(report: Mapping[str, Any]) -> frozenset[str]:
+    """The parts that a report tells of."""
+    try:
+        return frozenset(str(part["name"]) for part in report["parts"]["parts"])
+    except (KeyError, TypeError):
+        return frozenset()
 
 
-def _is_fold(entry: os.DirEntry[str]) -> bool:
+def _is_index_file(entry: os.DirEntry[str], stems: Collection[str]) -> bool:
+    """Whether this is a file of row numbers, or ids, of one of the parts."""
+    name = Path(entry.name)
+    stem = name.stem.removesuffix("_ids")
+    return entry.is_file(follow_symlinks=False) and stem in stems and name.suffix in _INDEX_SUFFIXES
+
+
+def _is_report(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) and entry.name in (REPORT_NAME, PAGE_NAME)
+
+
+def _is_run_folder(entry: os.DirEntry[str]) -> bool:
     """Whether this is the directory of one fold, or of the rows' sides, with nothing else in it."""
-    if not _FOLD.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+    is_fold = bool(_FOLD.fullmatch(entry.name))
+    if not (is_fold or entry.name == _ROWS) or not entry.is_dir(follow_symlinks=False):
         return False
     with os.scandir(entry.path) as inside:
-        return all(_is_run_file(file) for file in inside)
+        if is_fold:
+            return all(_is_index_file(file, _SIDES) for file in inside)
+        return all(file.is_file(follow_symlinks=False) and _ROWS_PART.fullmatch(file.name) for file in inside)
 
 
 def _refuse_overlap(path: Path, destination: Path, inputs: Iterable[Path]) -> None:

@@ -91,6 +91,11 @@ def as_array(values: Any, what: str) -> NDArray[Any]:
     """Make an array of whatever offers to become one; tensors must be on the CPU."""
     if type(values).__module__.partition(".")[0] == "torch":
         values = _from_tensor(values, what)
+    if np.ma.is_masked(values):
+        raise InputError(
+            f"{what} has {int(np.ma.getmaskarray(values).sum())} masked values",
+            hint=f"fill them in, with {what}.filled(0) for example, or leave their rows out",
+        )
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:

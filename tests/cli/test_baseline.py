@@ -71,6 +71,23 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others(baseline: Bas
     assert a == b != c
 
 
+def test_random_splits_of_two_families_differ_from_seed_to_seed(baseline: Baseline, folder: Path) -> None:
+    """Every joint cell has one row, so quotas of joint cells would leave nothing to chance."""
+    n = 60
+    rows = np.random.default_rng(3).normal(size=(n, 2))
+    columns = {"f0": rows[:, 0], "f1": rows[:, 1], "label": np.arange(n) % 6, "site": np.arange(n) // 6}
+    pq.write_table(pa.table(columns), folder / "two.parquet")
+    families = ("--stratify", "label", "--stratify", "site")
+    for seed in (1, 2):
+        code, _, err = baseline("random", "two.parquet", *families, "--seed", seed, "--out", f"of {seed}")
+        assert code == 0, err
+        report = report_of(f"of {seed}")
+        assert report["constraints"]["all_satisfied"]
+        assert report["baselines"]["random"]["mmd_sd"] > 0.01
+    one, other = (np.load(folder / f"of {seed}" / "val.npy") for seed in (1, 2))
+    assert not np.array_equal(one, other)
+
+
 def test_every_domain_in_turn_gets_a_directory(baseline: Baseline, table: pa.Table) -> None:
     assert baseline("leave-one-domain-out", "feats.parquet")[0] == 0
     parent = Path("feats_leave-one-domain-out")

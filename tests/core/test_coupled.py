@@ -203,3 +203,17 @@ def test_a_linear_kernel_is_summed_over_units_whether_its_rows_are_centred_or_no
     expected = which @ centred @ centred.T @ which.T
     summed = unit_geometry(geometry, units)
     assert np.abs(summed.apply(np.eye(summed.n)) - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_random_splits_of_two_families_keep_their_totals_and_nothing_else(workers: Workers) -> None:
+    """Every joint cell has one row: only the totals of both families leave room to differ."""
+    n = 60
+    families = [cells_of("label", np.arange(n) % 6), cells_of("site", np.arange(n) // 6)]
+    asked = make_requirements(families, Fraction("0.2"), parse_tolerances(["0"]))
+    X = np.random.default_rng(1).normal(size=(n, 2))
+    coupling = Coupling.of(Problem(kernel_of(X, workers), asked.working), asked, "auto", workers)
+    splits = coupling.random_splits(np.random.default_rng(2).spawn(12))
+    assert len({split.tobytes() for split in splits.T}) == 12
+    for family in asked.families:
+        for split in splits.T:
+            assert family.within(split).all()

@@ -76,6 +76,11 @@ def test_shares_are_read_exactly() -> None:
     assert parse_parts("a=0.1,b=0.2,c=0.7")[2] == ("c", Fraction(7, 10))
 
 
+def test_shares_in_thirds_are_made_whole_by_the_last() -> None:
+    third = Fraction(str(1 / 3))
+    assert parse_parts(f"a={1 / 3},b={1 / 3},c={1 / 3}") == (("a", third), ("b", third), ("c", 1 - 2 * third))
+
+
 def test_fewer_rows_than_folds_are_refused() -> None:
     with pytest.raises(InfeasibleError, match="3 rows cannot make 5 folds"):
         fold_quotas(cells_of([3]), 5)

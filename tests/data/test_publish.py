@@ -92,6 +92,27 @@ def _run_with_a_notebook(path: Path) -> None:
     (path / "analysis.ipynb").write_text("mine")
 
 
+def _run_with_embeddings(path: Path) -> None:
+    _publish(path, "first")
+    (path / "embeddings.npy").write_bytes(b"mine")
+
+
+def _run_with_notes(path: Path) -> None:
+    _publish(path, "first")
+    (path / "notes.txt").write_text("mine")
+
+
+def _run_with_notes_in_a_fold(path: Path) -> None:
+    _publish(path, "first")
+    (path / "fold_9").mkdir()
+    (path / "fold_9" / "notes.txt").write_text("mine")
+
+
+def _run_with_another_report(path: Path) -> None:
+    _publish(path, "first")
+    (path / "accuracy.json").write_text("{}")
+
+
 def _run_with_a_link(path: Path) -> None:
     _publish(path, "first")
     (path / "latest.npy").symlink_to("train.txt")
@@ -106,6 +127,10 @@ def _run_with_a_link(path: Path) -> None:
         (_truncated_report, "is not empty and is not an earlier run"),
         (_run_with_a_folder, "holds things that no run wrote: models"),
         (_run_with_a_notebook, "holds things that no run wrote: analysis.ipynb"),
+        (_run_with_embeddings, "holds things that no run wrote: embeddings.npy"),
+        (_run_with_notes, "holds things that no run wrote: notes.txt"),
+        (_run_with_notes_in_a_fold, "holds things that no run wrote: fold_9"),
+        (_run_with_another_report, "holds things that no run wrote: accuracy.json"),
         (_run_with_a_link, "holds things that no run wrote: latest.npy"),
     ],
 )

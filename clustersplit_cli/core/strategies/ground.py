@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +15,15 @@ from clustersplit_cli.core.workers import Workers
 
 @dataclass(frozen=True)
 class Ground:
-    """A problem, who does the work, and whether no kernel value is negative."""
+    """A problem, who does the work, and whether no kernel value is negative.
+
+    `draw` draws one random split per stream, (n, r), where cells hang together; None where they do not.
+    """
 
     problem: Problem
     workers: Workers
     nonnegative: bool = False
+    draw: Callable[[Sequence[np.random.Generator]], Members] | None = None
 
 
 class Strategy(Protocol):

@@ -45,7 +45,7 @@ def bin_numbers(
     if len(missing):
         raise InputError(
             f"column {word!r} has no finite number in {len(missing)} rows: {listed(missing.tolist())}",
-            hint="fill them in, or leave them out with --exclude COLUMN=VALUE",
+            hint=f"fill them in, or leave these rows out with --exclude {word}=",
         )
     # Cuts are values that occur: the first of the next bin.
     cuts = np.unique(np.quantile(values, np.arange(1, bins) / bins, method="higher"))

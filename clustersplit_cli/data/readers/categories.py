@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +41,14 @@ def no_value(word: str, count: int, first: Sequence[int]) -> InputError:
     more = f" and {count - 5} more" if count > 5 else ""
     return InputError(
         f"column {word!r} has no value in {count} rows: {', '.join(map(str, first[:5]))}{more}",
-        hint="fill them in, with 'unknown' for example, or leave them out with --exclude COLUMN=VALUE",
+        hint=f"fill them in, with 'unknown' for example, or leave these rows out with --exclude {word}=",
     )
 
 
 def encode_units(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the units of some rows in the order in which they first appear; any values will do."""
-    codes, _ = _dictionary(column, word)
-    codes = codes[rows]
+    codes, values = _dictionary(column, word)
+    codes = np.where(_has_no_value(codes, values), -1, codes)[rows]
     missing = rows[codes < 0]
     if len(missing):
         raise InputError(
@@ -75,12 +76,29 @@ def rows_with_value(column: pa.ChunkedArray, word: str, value: str) -> NDArray[n
 
 
 def marked_rows(column: pa.ChunkedArray, word: str, value: str) -> tuple[NDArray[np.bool_], list[str]]:
-    """Mark the rows whose value is written as `value`, and say how the values that occur are written."""
+    """Mark the rows whose value is written as `value`, and say how the values that occur are written.
+
+    Nothing at all stands for rows without a value, besides empty text.
+    """
     codes, values = _dictionary(column, word)
+    is_missing = _has_no_value(codes, values)
     spelled = [_spellings(item) for item in values.tolist()]
     matching = np.array([value in spellings for spellings in spelled], dtype=np.bool_)
     # Code -1, a missing value, reads the appended False.
-    return np.append(matching, False)[codes], [spellings[0] for spellings in spelled]
+    marked = np.append(matching, False)[codes]
+    if not value:
+        marked |= is_missing
+    return marked, [words[0] for words, item in zip(spelled, values, strict=True) if not _is_nothing(item)]
+
+
+def _has_no_value(codes: NDArray[np.int32], values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the rows of a dictionary that have no value, or one that is not a number."""
+    nothing = np.array([_is_nothing(item) for item in values.tolist()], dtype=np.bool_)
+    return np.append(nothing, True)[codes]
+
+
+def _is_nothing(item: object) -> bool:
+    return item is None or (isinstance(item, float) and math.isnan(item))
 
 
 def value_never_occurs(word: str, value: str, spelled: Iterable[str]) -> InputError:
@@ -134,7 +152,7 @@ def _whole_numbers(column: pa.ChunkedArray, word: str) -> pa.ChunkedArray:
 def _refusal(word: str, what: str) -> InputError:
     return InputError(
         f"column {word!r} holds {what}, which cannot name groups",
-        hint="store it as text or integers (for a number or a date: as bins), or choose another column",
+        hint="store it as text or integers, cut numbers by --label-bins N, or choose another column",
     )
 
 

@@ -150,6 +150,35 @@ def test_excluded_rows_go_and_the_others_keep_their_positions(
     assert dataset.categories["label"].values == ("a",)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [["a", None, "b", None], ["a", "", "b", ""], [1, None, 2, None], [1.0, float("nan"), 2.0, None]],
+)
+def test_rows_without_a_value_are_excluded_by_saying_nothing(values, save, read) -> None:
+    dataset = read(save(with_columns(label=values), "data.parquet"), exclude=(("label", ""),))
+    np.testing.assert_array_equal(dataset.rows, [0, 2])
+
+
+def test_missing_labels_are_refused_with_a_cure_that_works(save, read) -> None:
+    path = save(with_columns(label=["a", None, "b", None]), "data.parquet")
+    with pytest.raises(InputError) as caught:
+        read(path)
+    column, _, value = caught.value.hint.rpartition("--exclude ")[2].partition("=")
+    assert len(read(path, exclude=((column, value),)).rows) == 2
+    with pytest.raises(InputError, match="never has the value 'None'") as caught:
+        read(path, exclude=(("label", "None"),))
+    assert caught.value.hint == "its values: a, b"
+
+
+@pytest.mark.parametrize("values", [[1.0, float("nan"), 1.0, 2.0], ["p", None, "p", "q"]])
+def test_rows_without_a_unit_are_not_kept_together(values, save, read) -> None:
+    path = save(with_columns(label=["a"] * 4, patient=values), "data.parquet")
+    with pytest.raises(
+        InputError, match="column 'patient', which keeps rows together, has no value in 1 rows: 1"
+    ):
+        read(path, together="patient")
+
+
 def test_several_exclusions_add_up_and_the_word_domain_means_the_role(save, read) -> None:
     path = save(with_columns(y=["a", "b", "c", "d"], site=[1, 2, 2, 3]), "data.parquet")
     dataset = read(path, label="y", domain="site", exclude=(("domain", "1"), ("label", "b")))
