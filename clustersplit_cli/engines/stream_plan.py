@@ -14,6 +14,7 @@ SAMPLE_SHARE = 0.3
 """Of the budget, for the sample that is searched."""
 ROW_STATE = 24
 """Bytes of every row that stay in memory: whether it takes part, its cell, its witness, its side."""
+FEW_LANDMARKS = 500
 PIECES = 9
 """Batches in memory at a time: three of each of Arrow's columns, the features, and the factors."""
 
@@ -75,15 +76,16 @@ def plan_stream(
     fixed = _fixed(layout, threads) + landmark_bytes
     sampled = TRACE_ROWS * (2 * d * itemsize + width * 4)
     per_row = 2 * d * itemsize + 3 * width * max(itemsize, 4) + 48 * 32
-    sample = int(min(MOST_SAMPLED, SAMPLE_SHARE * budget / per_row))
-    needed = fixed + sampled + min(max(sample, LEAST_SAMPLED), n) * per_row
-    _refuse_beyond(layout, needed, budget)
+    _refuse_beyond(layout, fixed + sampled + min(LEAST_SAMPLED, n) * per_row, budget, landmarks)
+    room = min(SAMPLE_SHARE * budget, budget - fixed - sampled) / per_row
+    sample = min(max(int(min(MOST_SAMPLED, room)), LEAST_SAMPLED), n)
+    needed = fixed + sampled + sample * per_row
     factors = n * width * (itemsize if landmarks is None else max(itemsize, 4))
     free = budget - needed
     held = factors if factors <= free else 0
     geometry = "linear" if landmarks is None else "nystrom"
     memory = MemoryPlan(geometry, landmarks, needed + held, budget, reason)
-    return StreamPlan(memory, min(max(sample, LEAST_SAMPLED), n), held)
+    return StreamPlan(memory, sample, held)
 
 
 def _fixed(layout: Layout, threads: int) -> int:
@@ -96,10 +98,12 @@ def _largest_group(layout: Layout) -> int:
     return max(group.bytes for group in layout.groups)
 
 
-def _refuse_beyond(layout: Layout, needed: int, budget: int) -> None:
+def _refuse_beyond(layout: Layout, needed: int, budget: int, landmarks: int | None = None) -> None:
     if needed <= budget:
         return
     cure = f"allow --memory {-(-needed // 10**8) / 10:.1f}GB"
+    if landmarks is not None and landmarks > FEW_LANDMARKS:
+        cure += f", or take fewer landmarks with --nystrom {FEW_LANDMARKS}"
     if 2 * _largest_group(layout) > budget / 2:
         cure += ", or write the files again with smaller row groups"
     raise MemoryPlanError(

@@ -10,7 +10,7 @@ from clustersplit_cli.core.strategies.ground import Ground
 
 
 def random_split(ground: Ground, rng: np.random.Generator) -> Members:
-    """Draw a split, uniform among those that meet every cell's quota; by random keys if cells hang together."""
+    """Draw a split that meets every quota, uniform among those unless cells hang together."""
     drawn = ground.draw([rng]) if ground.draw else random_splits(ground.problem.constraints, [rng])
     members: Members = drawn[:, 0]
     return members
