@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -124,20 +123,6 @@ def test_mmd_in_pieces_is_that_in_memory(rows: Path, capsys: pytest.CaptureFixtu
     assert found[1]["split"]["same_input"]
     assert run(["mmd", "rows", "--by", "domain", "--engine", "stream"]) == 2
     assert "--by needs all rows in memory" in capsys.readouterr().err
-
-
-def test_the_memory_that_a_refusal_asks_for_is_enough(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(1)
-    many = pa.table({**{f"f{j}": rng.normal(size=30_000) for j in range(8)}, "label": np.arange(30_000) % 3})
-    pq.write_table(many, "many.parquet", row_group_size=5000)
-    words = ["split", "many.parquet", "--engine", "stream", "--nystrom", "600", "--effort", "fast", "--quiet"]
-    for memory in ("60MB", "120MB"):
-        assert run([*words, "--memory", memory]) == 2
-        hint = capsys.readouterr().err.splitlines()[1]
-        assert "--nystrom 500" in hint
-    enough = re.search(r"--memory (\S+GB)", hint)
-    assert enough is not None
-    assert run([*words, "--memory", enough[1]]) == 0
 
 
 def test_mmd_reads_in_pieces_by_itself_when_the_rows_do_not_fit(
