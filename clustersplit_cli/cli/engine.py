@@ -189,5 +189,7 @@ def layout_and_plan(
             raise UsageError(f"{name} needs all rows in memory", hint="leave it out, or use --engine local")
     landmarks = landmarks_of(checked.nystrom, is_linear=checked.is_linear)
     layout = open_layout(request, landmarks or 0)
+    if landmarks is not None:
+        landmarks = min(landmarks, layout.n_rows)
     plan = plan_stream(layout, landmarks, budget=checked.budget, threads=checked.threads, reason=reason)
     return layout, plan

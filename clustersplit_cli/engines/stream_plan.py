@@ -28,7 +28,7 @@ class StreamPlan:
     factors: int
 
 
-def landmarks_of(nystrom: str | int, *, is_linear: bool, n: int | None = None) -> int | None:
+def landmarks_of(nystrom: str | int, *, is_linear: bool) -> int | None:
     """The number of landmarks; None for linear kernels.
 
     Raises
@@ -43,8 +43,7 @@ def landmarks_of(nystrom: str | int, *, is_linear: bool, n: int | None = None) -
             "--nystrom off keeps the exact kernel in memory, which only the local engine does",
             hint="use --nystrom 2000, --kernel linear, or --engine local",
         )
-    q = nystrom if isinstance(nystrom, int) else DEFAULT_LANDMARKS
-    return q if n is None else min(q, n)
+    return nystrom if isinstance(nystrom, int) else DEFAULT_LANDMARKS
 
 
 def plan_survey(layout: Layout, *, budget: int, threads: int, reason: str) -> StreamPlan:

@@ -49,6 +49,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "cut.npy").write_bytes((folder / "x.npy").read_bytes()[:200])
     (folder / "noise.parquet").write_bytes(b"\x93\x01\x02" * 50)
     (folder / "nothing.parquet").write_bytes(b"")
+    (folder / "latin.csv").write_bytes("f0,label\n1,caf\xe9\n2,th\xe9\n".encode("latin-1"))
     (folder / "folder").mkdir()
 
 
@@ -70,8 +71,8 @@ def inputs(folder: Path) -> Path:
 # arguments, exit code, what the error line must hold, what the hint line must hold
 CASES = [
     ("nan.parquet", 2, ["2 of 20 rows", "row 5 (f2)", "row 9 (f0)"], "--drop-invalid"),
-    ("nulls.parquet", 2, ["'label'", "2 rows: 0, 2"], "fill them in"),
-    ("halves.parquet", 2, ["'label'", "not whole"], "text or integers"),
+    ("nulls.parquet", 2, ["'label'", "2 rows: 0, 2"], "--exclude label="),
+    ("halves.parquet", 2, ["'label'", "not whole"], "--label-bins N"),
     ("constant.parquet", 2, ["constant.parquet", "constant"], "--columns"),
     ("text.parquet", 2, ["text.parquet", "'f0' (string)"], "--columns"),
     ("ragged.parquet", 2, ["'embedding'", "row 19 has 1"], "same length"),
@@ -80,6 +81,8 @@ CASES = [
     ("missing.parquet", 2, ["missing.parquet does not exist"], ""),
     ("cut.parquet", 2, ["cut.parquet cannot be read as Parquet"], "truncated"),
     ("noise.parquet", 2, ["noise.parquet: Parquet expected"], "can be read"),
+    ("latin.csv", 2, ["latin.csv is text, but not in UTF-8"], "iconv"),
+    ("https://somewhere/rows.parquet", 2, ["URLs of https cannot be read"], "download the file"),
     ("nothing.parquet", 2, ["nothing.parquet is empty (0 bytes)"], "can be read"),
     ("cut.npy --stratify none", 2, ["cut.npy is truncated"], "again"),
     ("pickled.npy", 2, ["pickled.npy", "pickled"], "save numbers"),
@@ -103,6 +106,7 @@ CASES = [
     ("good.parquet --keep-together patient", 2, ["no column 'patient'"], "'f0'"),
     ("good.parquet --tolerance label=0=x", 2, ["--tolerance 'x' is not a number"], "--tolerance 0.2"),
     ("good.parquet --tolerance label=9=0.1", 2, ["label=9", "no such cell"], "label=0"),
+    ("good.parquet --parts a=1/3,b=2/3", 2, ["'1/3' is not a number"], "--parts train=0.7"),
     ("good.parquet --parts train=0.7,val=0.2", 2, ["add up to 0.9"], "--parts"),
     ("good.parquet --parts train=0.5,val=0.5 --h 0.5", 2, ["--h cannot be combined"], "drop"),
     ("good.parquet --label-bins 3 --stratify none", 2, ["--label-bins has no effect"], "label"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import sys
 import threading
@@ -173,6 +174,11 @@ def _is_unchanged(first_look: Stamp, digest: str | None) -> bool:
 
 def _missing(path: Path) -> InputError:
     """Name the files of the same folder that look most like the one that is missing."""
+    if scheme := re.match(r"(https?|ftp):/", str(path)):
+        return InputError(
+            f"URLs of {scheme[1]} cannot be read",
+            hint="download the file first; s3://, gs:// and hdfs:// can be read",
+        )
     try:
         near = closest(path.name, os.listdir(path.parent))  # noqa: PTH208 - names only, undecodable ones too
     except OSError:

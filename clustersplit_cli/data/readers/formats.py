@@ -38,6 +38,7 @@ _BY_SUFFIX = {
     ".npy": "NPY",
     ".npz": "NPZ",
 }
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 _SUPPORTED = "Parquet, Arrow/Feather, CSV, NPY and NPZ can be read"
 
 
@@ -93,6 +94,11 @@ def detect(path: Path) -> str:
                 f"{shown(path)} is {foreign}, which is not supported", hint=f"{cure}; {_SUPPORTED}"
             )
     expected = _BY_SUFFIX.get(path.suffix.lower())
+    if path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in head and not _is_text(head):
+        raise InputError(
+            f"{shown(path)} is text, but not in UTF-8",
+            hint="convert it, with iconv -f latin1 -t utf-8 for example",
+        )
     found = "text" if _is_text(head) else f"bytes that start with {head[:6].hex(' ')}"
     if expected is not None or found != "text":
         wanted = (
