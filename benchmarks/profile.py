@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import harness
 from clustersplit_cli import setting
-from clustersplit_cli.core import factored, factoring, search
+from clustersplit_cli.core import factored, factoring, scout
 from clustersplit_cli.core.assignment import Selection
 from clustersplit_cli.core.centres import Centres
 from clustersplit_cli.core.features import Features
@@ -89,7 +89,7 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     clocks.around(Selection, "choose", "selection")
     clocks.around(factoring, "inverse_root", "factoring")
     for method in ("make_field", "explore", "perturb"):
-        clocks.around(search, method, "explore")
+        clocks.around(scout, method, "explore")
     clocks.around(setting, "make_image", "explore")
     with clocks.part("reading"):
         dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))
