@@ -65,7 +65,8 @@ def geometry_of(X: np.ndarray, width: str, workers: Workers) -> Geometry:
     if width == "linear":
         prepared = prepare(features, "linear", "scale", 3, workers, rng)
         return linear_geometry(prepared.features, prepared.kernel, workers)
-    gamma = (20.0 if width.startswith("20") else 1.0) / moments(features, workers).total_variance
+    times = 1.0 if width == "scale" else float(width.removesuffix(" x scale"))
+    gamma = times / moments(features, workers).total_variance
     prepared = prepare(features, "rbf", gamma, 3, workers, rng)
     return dense_geometry(prepared.features, prepared.kernel, workers)
 
