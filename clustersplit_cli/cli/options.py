@@ -353,26 +353,19 @@ Threads = Annotated[
         show_default="all cores",
     ),
 ]
+
+
+def _directory(words: str, default: str) -> Any:
+    return typer.Option("--out", rich_help_panel=OUTPUT, metavar="DIR", help=words, show_default=default)
+
+
 Out = Annotated[
     str | None,
-    typer.Option(
-        "--out",
-        rich_help_panel=OUTPUT,
-        metavar="DIR",
-        help="Output directory; `-` with --format txt writes only validation indices, to stdout.",
-        show_default="<name>_split",
+    _directory(
+        "Output directory; `-` with --format txt writes only validation indices, to stdout.", "<name>_split"
     ),
 ]
-FoldsOut = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        rich_help_panel=OUTPUT,
-        metavar="DIR",
-        help="Output directory.",
-        show_default="<name>_folds",
-    ),
-]
+FoldsOut = Annotated[str | None, _directory("Output directory.", "<name>_folds")]
 Force = Annotated[
     bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace the output of an earlier run.")
 ]
