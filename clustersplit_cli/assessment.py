@@ -18,6 +18,7 @@ from clustersplit_cli.core.constraints import Constraints
 from clustersplit_cli.core.factored import FactorGeometry
 from clustersplit_cli.core.problem import Evaluation, Members, evaluate
 from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.core.strategies.ground import of_size
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.setting import Setting
 from clustersplit_cli.stopwatch import Stopwatch
@@ -39,12 +40,21 @@ class Context:
     random: RandomMMD
 
 
-def measure_context(setting: Setting, stopwatch: Stopwatch) -> Context:
-    """Measure what does not depend on the split that is found."""
+def measure_context(setting: Setting, stopwatch: Stopwatch, n_val: int | None = None) -> Context:
+    """Measure what does not depend on the split that is found.
+
+    Parameters
+    ----------
+    n_val : validation rows of a split that heeds no quotas: random splits of another size have another MMD.
+    """
     with stopwatch.step("bound"):
         bound = upper_bound(setting)
+    problem, streams = setting.problem, setting.streams.baseline
     with stopwatch.step("baseline"):
-        random = random_mmd(setting.problem, setting.streams.baseline, drawn_splits(setting))
+        if n_val is None:
+            random = random_mmd(problem, streams, drawn_splits(setting))
+        else:
+            random = random_mmd(replace(problem, constraints=of_size(problem.n, n_val)), streams)
     return Context(bound, random)
 
 

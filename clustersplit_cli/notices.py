@@ -60,8 +60,10 @@ def about_kernel(
 
 
 def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
+    # A domain that is left out is as large as it is.
+    is_sized = found.config.get("leave") is None
     for place, limits in enumerate(found.requirements.families):
-        n_val = found.measured.n_val if place == 0 else None
+        n_val = found.measured.n_val if place == 0 and is_sized else None
         yield from about_cells(limits, found.options, found.requirements.rounding, n_val)
 
 

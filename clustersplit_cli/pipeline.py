@@ -201,7 +201,8 @@ def report_on(
             measured = solution.measured or measure(setting, members, stopwatch)
             certified = aside.submit(prove, setting, members, measured, stopwatch)
         known = None if ahead is None else ahead.context()
-        context = known or measure_context(setting, stopwatch)
+        left_out = int(members.sum()) if config.get("leave") is not None else None
+        context = known or measure_context(setting, stopwatch, left_out)
         measured, certificate = certified.result()
     estimate = None
     if setting.memory.geometry == "nystrom":

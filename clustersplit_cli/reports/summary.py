@@ -220,7 +220,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class RandomBaseline:
-    """MMD of seeded random splits that meet the same quotas."""
+    """MMD of seeded random splits that meet the same quotas, or are as large where a domain is left out."""
 
     n: int
     mmd_mean: float

@@ -25,7 +25,6 @@ from clustersplit_cli.reports.summary import (
     ConstraintsSummary,
     Notice,
     Plan,
-    RandomBaseline,
     Report,
 )
 
@@ -101,7 +100,7 @@ def summary_rows(report: Report) -> list[Row]:
         *_sizes(report),
         _left_out(report),
         _discrepancy(report),
-        _random(report.baselines.random),
+        _random(report),
         _subsample(report),
         _bound(report.bound),
         _objective(report),
@@ -153,9 +152,11 @@ def _discrepancy(report: Report) -> Row:
     return Row("MMD", tuple(clauses))
 
 
-def _random(random: RandomBaseline) -> Row:
+def _random(report: Report) -> Row:
+    random = report.baselines.random
+    alike = "with the same quotas" if report.config.get("leave") is None else "of the same size"
     mean = f"{human_number(random.mmd_mean)} (sd {human_number(random.mmd_sd, 2)})"
-    return Row("random MMD", (mean, f"mean of {human_count(random.n)} splits with the same quotas"), "")
+    return Row("random MMD", (mean, f"mean of {human_count(random.n)} splits {alike}"), "")
 
 
 def _subsample(report: Report) -> Row | None:

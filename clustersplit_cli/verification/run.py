@@ -140,7 +140,7 @@ def _recompute(claim: Claim, setting: pipeline.Setting, members: Members, progre
     return pipeline.report_on(
         setting,
         _as_solution(members, converged=said_to_converge(claim.report)),
-        config=claim.config,
+        config={**claim.config, "leave": claim.report["config"].get("leave")},
         stopwatch=Stopwatch(),
         progress=progress,
     )

@@ -95,8 +95,25 @@ def test_every_domain_in_turn_gets_a_directory(baseline: Baseline, table: pa.Tab
     domains = np.array(table["domain"].to_pylist())
     for name in ("art", "photo"):
         np.testing.assert_array_equal(np.load(parent / name / "val.npy"), np.flatnonzero(domains == name))
-        assert report_of(str(parent / name))["config"]["leave"] == name
+        report = report_of(str(parent / name))
+        assert report["config"]["leave"] == name
+        assert "holdout_missed" not in {warning["code"] for warning in report["warnings"]}
         assert run(["verify", str(parent / name)]) == 0
+
+
+def test_a_domain_is_compared_with_random_splits_of_its_size(baseline: Baseline, folder: Path) -> None:
+    """Of one distribution, nine rows in ten left out: a random tenth would differ more than that."""
+    rng = np.random.default_rng(4)
+    columns = {"f0": rng.normal(size=200), "f1": rng.normal(size=200), "domain": np.arange(200) % 10 > 0}
+    pq.write_table(pa.table(columns), folder / "same.parquet")
+    words = ("leave-one-domain-out", "same.parquet", "--stratify", "none")
+    code, _, err = baseline(*words, "--h", "0.02", "--leave", "True", "--out", "left")
+    assert code == 0, err
+    assert "splits of the same size" in err
+    report = report_of("left")
+    random = report["baselines"]["random"]
+    assert abs(report["mmd"]["value"] - random["mmd_mean"]) < 4 * random["mmd_sd"]
+    assert run(["verify", "left"]) == 0
 
 
 def test_reports_made_in_turn_are_those_made_one_by_one(baseline: Baseline) -> None:

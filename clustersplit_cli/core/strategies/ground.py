@@ -35,6 +35,11 @@ class Strategy(Protocol):
 
 def total_only(constraints: Constraints) -> Constraints:
     """The same number of validation rows, taken from one cell of all rows."""
-    n, wanted = constraints.n, np.array([constraints.target.sum()], dtype=np.int64)
+    return of_size(constraints.n, int(constraints.target.sum()))
+
+
+def of_size(n: int, n_val: int) -> Constraints:
+    """Any validation rows among n, of the given number."""
+    wanted = np.array([n_val], dtype=np.int64)
     cells = Cells(np.zeros(n, dtype=np.int64), ({},), np.array([n], dtype=np.int64))
     return Constraints(cells, wanted, wanted, wanted, np.arange(n), np.array([0, n], dtype=np.int64))
