@@ -154,8 +154,11 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
     """The options of reading and writing as they were resolved, in the form `--config` takes back."""
 
     def column(word: str, name: str | None, companion: Path | None) -> str | None:
+        if name is not None and name != word:
+            return name
+        # The default name tells nothing unless it was used: an earlier run's is left to default again.
         used = word in dataset.categories or any(word == excluded for excluded, _ in request.exclude)
-        return name if name is not None else (word if used and companion is None else None)
+        return word if used and companion is None else None
 
     def text(path: Path | None) -> str | None:
         return None if path is None else str(path)
