@@ -161,7 +161,9 @@ class Seeker:
     def _stir(self, scouted: Scouted, best: Trail, effort: Effort, rng: np.random.Generator) -> Trail:
         """Perturb the best split on the kernel itself, where splits are dearer than on its image."""
         problem = self.problem
-        is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(scouted.ends)
+        # The image of a kernel that is held as factors lacks little of it: starts that agree are right.
+        is_clear = scouted.have_agreed and isinstance(problem.geometry, FactorGeometry)
+        is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(scouted.ends) and not is_clear
         rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
         for done in range(rounds):
             self.progress("stir", done, rounds)

@@ -46,6 +46,7 @@ class Scouted:
     to_all_rows : carries such splits over to all rows.
     stirred : makes splits of all rows around one of them, a given number of them.
     are_measured : whether witness and Psi are those of the kernel itself, in the search's precision.
+    have_agreed : whether several starts ended as low as the lowest.
     """
 
     names: list[str]
@@ -55,6 +56,7 @@ class Scouted:
     to_all_rows: Callable[[list[Trail]], list[Trail]]
     stirred: Callable[[Trail, int, np.random.Generator], Members]
     are_measured: bool = False
+    have_agreed: bool = False
 
 
 def scout_image(
@@ -119,7 +121,9 @@ def scout_image(
         return _stirred(field, best, count, rng)
 
     n_ends = len(ends)
-    return Scouted(names, lifted[:n_ends], lifted[n_ends:], found, field.to_all_rows, stirred)
+    return Scouted(
+        names, lifted[:n_ends], lifted[n_ends:], found, field.to_all_rows, stirred, have_agreed=is_easy
+    )
 
 
 def scout_crowds(
