@@ -183,8 +183,8 @@ def _part_names(report: Mapping[str, Any]) -> frozenset[str]:
 def _is_index_file(entry: os.DirEntry[str], stems: Collection[str]) -> bool:
     """Whether this is a file of row numbers, or ids, of one of the parts."""
     name = Path(entry.name)
-    stem = name.stem.removesuffix("_ids")
-    return entry.is_file(follow_symlinks=False) and stem in stems and name.suffix in _INDEX_SUFFIXES
+    is_known = name.stem in stems or name.stem.removesuffix("_ids") in stems
+    return entry.is_file(follow_symlinks=False) and is_known and name.suffix in _INDEX_SUFFIXES
 
 
 def _is_report(entry: os.DirEntry[str]) -> bool:

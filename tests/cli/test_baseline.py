@@ -114,6 +114,8 @@ def test_a_domain_is_compared_with_random_splits_of_its_size(baseline: Baseline,
     random = report["baselines"]["random"]
     assert abs(report["mmd"]["value"] - random["mmd_mean"]) < 4 * random["mmd_sd"]
     assert run(["verify", "left"]) == 0
+    assert baseline("random", "same.parquet", "--stratify", "none", "--h", "0.02", "--out", "few")[0] == 0
+    assert report_of("few")["baselines"]["random"]["mmd_mean"] > 1.5 * random["mmd_mean"]
 
 
 def test_reports_made_in_turn_are_those_made_one_by_one(baseline: Baseline) -> None:
