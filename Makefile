@@ -39,7 +39,7 @@ format: $(VENV)/.installed-dev ## Format the code and fix what can be fixed
 	$(BIN)/python -m ruff format .
 
 bench: $(VENV)/.installed-dev ## Measure speed against limits of the same machine; writes docs/benchmarks.md
-	$(BIN)/python -m benchmarks.suite --write
+	$(BIN)/python -m benchmarks.speed.suite --write
 
 # The theme prints a notice about its successor on every build, which is no warning about this site.
 docs: $(VENV)/.installed-docs ## Build the documentation into build/site

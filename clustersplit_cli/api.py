@@ -157,7 +157,7 @@ def cluster_split(
     >>> np.bincount(y[split.val]).tolist()
     [5, 5, 5]
     """
-    from clustersplit_cli import pipeline
+    from clustersplit_cli.pipeline import run as pipeline
 
     said = Description(
         y=y,
@@ -230,11 +230,11 @@ def mmd(
     >>> mmd(rows[:100], rows[100:]) < mmd(rows[:100], rows[100:] + 1)
     True
     """
-    from clustersplit_cli.core.kernel_sums import exact_sums
-    from clustersplit_cli.core.mmd import ESTIMATORS, squared_discrepancies
-    from clustersplit_cli.core.workers import pool
-    from clustersplit_cli.pipeline import Streams
-    from clustersplit_cli.preparation import prepare_features
+    from clustersplit_cli.core.mmd.estimators import ESTIMATORS, squared_discrepancies
+    from clustersplit_cli.core.mmd.sums import exact_sums
+    from clustersplit_cli.core.parallel import pool
+    from clustersplit_cli.pipeline.preparation import prepare_features
+    from clustersplit_cli.pipeline.run import Streams
 
     with in_python_words():
         if estimator not in ESTIMATORS:

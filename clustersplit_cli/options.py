@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clustersplit_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from clustersplit_cli.core.tolerances import Tolerance
+    from clustersplit_cli.core.constraints.tolerance import Tolerance
 
 CERTIFY = ("auto", "always", "never")
 SOLVERS = ("auto", "cbc")
@@ -78,12 +78,12 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     UsageError
         Naming the option, its value and a value that would do.
     """
-    from clustersplit_cli.core.constraints import ROUNDINGS, parse_holdout
+    from clustersplit_cli.core.constraints.cells import ROUNDINGS, parse_holdout
+    from clustersplit_cli.core.constraints.tolerance import parse_tolerances
     from clustersplit_cli.core.effort import EFFORTS
-    from clustersplit_cli.core.kernels import KERNELS, STANDARDIZATIONS, parse_gamma
-    from clustersplit_cli.core.tolerances import parse_tolerances
-    from clustersplit_cli.core.workers import available_cores
-    from clustersplit_cli.engines.memory import memory_budget
+    from clustersplit_cli.core.geometry.kernels import KERNELS, STANDARDIZATIONS, parse_gamma
+    from clustersplit_cli.core.parallel import available_cores
+    from clustersplit_cli.engines.plan import memory_budget
 
     _one_of("--kernel", options.kernel, KERNELS)
     _one_of("--standardize", options.standardize, STANDARDIZATIONS)

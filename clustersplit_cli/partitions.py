@@ -26,7 +26,7 @@ from clustersplit_cli.reports.summary import Report
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
     from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.partitioning import Parting
+    from clustersplit_cli.pipeline.partitioning import Parting
 
 Indices = NDArray[np.int64]
 
@@ -207,8 +207,8 @@ def cluster_parts(
     given = dict(locals())
     with in_python_words():
         text = _parts_text(parts)
-        from clustersplit_cli.core.parts import parse_parts
-        from clustersplit_cli.partitioning import Parting
+        from clustersplit_cli.core.constraints.quotas import parse_parts
+        from clustersplit_cli.pipeline.partitioning import Parting
 
         parting = Parting(parts=parse_parts(text))
         dataset, options, said = prepared(given)
@@ -246,7 +246,7 @@ def prepared(given: Mapping[str, Any]) -> tuple[Dataset, CheckedOptions, Descrip
 
 def folds_of(k: Any) -> Parting:
     """Check a number of folds."""
-    from clustersplit_cli.partitioning import Parting
+    from clustersplit_cli.pipeline.partitioning import Parting
 
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 2:
         raise UsageError(f"the number of folds must be an integer of at least 2, got {k!r}", hint="try 5")
@@ -256,7 +256,7 @@ def folds_of(k: Any) -> Parting:
 def _parted(
     dataset: Dataset, options: CheckedOptions, parting: Parting, config: Mapping[str, Any]
 ) -> Partition:
-    from clustersplit_cli.partitioning import partition
+    from clustersplit_cli.pipeline.partitioning import partition
 
     found = partition(dataset, options, parting, config=config)
     warn_of(found.report.warnings, stacklevel=3)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.problem import evaluate
+from clustersplit_cli.core.search.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.partitioning import Parting, partition
-from clustersplit_cli.pipeline import find_split, prepared_setting, report_on
+from clustersplit_cli.pipeline.partitioning import Parting, partition
+from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on
+from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.reports.summary import Notice
 from clustersplit_cli.stopwatch import Stopwatch
-from clustersplit_cli.summarize import summarize
 
 Indices = NDArray[np.int64]
 

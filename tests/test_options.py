@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clustersplit_cli.core.workers import available_cores
-from clustersplit_cli.engines.memory import memory_budget
+from clustersplit_cli.core.parallel import available_cores
+from clustersplit_cli.engines.plan import memory_budget
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions, check_options
 

@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli import baseline, compare, evaluate, inspect, kfold, mmd, report, split, verify
+from clustersplit_cli.cli.commands import (
+    baseline,
+    compare,
+    evaluate,
+    inspect,
+    kfold,
+    mmd,
+    report,
+    split,
+    verify,
+)
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError

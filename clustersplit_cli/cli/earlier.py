@@ -43,8 +43,8 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
     UsageError : an option of the report has a value that cannot be used.
     InputError : the input is nowhere.
     """
+    from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.replay import replayed_options
-    from clustersplit_cli.cli.split import read_request
     from clustersplit_cli.data.destination import REPORT_NAME
     from clustersplit_cli.options import check_options
     from clustersplit_cli.verification.inputs import features_path, locate_inputs

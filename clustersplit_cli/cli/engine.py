@@ -107,7 +107,7 @@ def settle_engine(
         If the rows do not fit memory and cannot be read in pieces either.
     """
     from clustersplit_cli.data.readers import peek
-    from clustersplit_cli.holding import plan
+    from clustersplit_cli.pipeline.holding import plan
 
     def fits() -> None:
         plan(peek(request), checked)
@@ -125,7 +125,7 @@ def settle_for_reading(
 ) -> tuple[EngineOptions, str]:
     """Do the same for work that reads all rows and needs no kernel."""
     from clustersplit_cli.data.readers import peek
-    from clustersplit_cli.engines.memory import check_reading
+    from clustersplit_cli.engines.plan import check_reading
 
     def fits() -> None:
         extent = peek(request)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.partitioning import Partition
-    from clustersplit_cli.pipeline import Split
+    from clustersplit_cli.pipeline.partitioning import Partition
+    from clustersplit_cli.pipeline.run import Split
 
 STDOUT = "-"
 SUFFIXES = {".parquet", ".pq", ".parq", ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".txt", ".npy", ".npz"}

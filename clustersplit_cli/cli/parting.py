@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.cli.output import STDOUT, Output
-from clustersplit_cli.cli.session import read_and_work, show_result
+from clustersplit_cli.cli.run import read_and_work, show_result
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
-    from clustersplit_cli.partitioning import Parting
+    from clustersplit_cli.pipeline.partitioning import Parting
 
 
 def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool) -> None:
     """Make the parts of `--parts`; options that only a split in two has are refused."""
-    from clustersplit_cli.core.parts import parse_parts
-    from clustersplit_cli.partitioning import Parting
+    from clustersplit_cli.core.constraints.quotas import parse_parts
+    from clustersplit_cli.pipeline.partitioning import Parting
 
     parts = parse_parts(given["parts"])
     idle = {
@@ -35,7 +35,7 @@ def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool
 
 def run_folds(features: Path, given: Mapping[str, Any]) -> None:
     """Make the folds of `kfold`."""
-    from clustersplit_cli.partitioning import Parting
+    from clustersplit_cli.pipeline.partitioning import Parting
 
     check_folds(given["k"])
     _run(features, given, Parting(folds=given["k"]), "_folds", {"k": given["k"]})
@@ -51,10 +51,10 @@ def _run(
     features: Path, given: Mapping[str, Any], parting: Parting, suffix: str, options: Mapping[str, Any]
 ) -> None:
     """Check everything that can be checked, then read, part and write."""
+    from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.cli.split import read_request
     from clustersplit_cli.options import check_options
-    from clustersplit_cli.partitioning import partition
+    from clustersplit_cli.pipeline.partitioning import partition
 
     if given["out"] == STDOUT:
         raise UsageError(f"--out - cannot hold {parting.what}", hint="name a directory with --out")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.pipeline.sharded import BlockwiseSplit, Job
     from clustersplit_cli.progress import Progress
-    from clustersplit_cli.scaling import BlockwiseSplit, Job
 
 
 @contextmanager
@@ -37,9 +37,9 @@ def running_job(
 ) -> Iterator[Job]:
     """Open the engine, show the plan, and show how far every pass is, unless somebody else does."""
     from clustersplit_cli.cli.console import progress_bar
+    from clustersplit_cli.pipeline.sharded import opened_job
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
-    from clustersplit_cli.scaling import opened_job
     from clustersplit_cli.stopwatch import Stopwatch
 
     watch = Stopwatch()
@@ -67,7 +67,7 @@ def counting_job(
     """Open the engine for passes that count and need no kernel."""
     from clustersplit_cli.data.row_groups import open_layout
     from clustersplit_cli.engines.stream_plan import plan_survey
-    from clustersplit_cli.scaling import opened_job
+    from clustersplit_cli.pipeline.sharded import opened_job
     from clustersplit_cli.stopwatch import Stopwatch
 
     layout = open_layout(request)
@@ -85,7 +85,7 @@ def run_split_in_pieces(
     output: Output,
 ) -> None:
     """Split a dataset whose rows are read in pieces, and write it."""
-    from clustersplit_cli.scaling import split_blockwise
+    from clustersplit_cli.pipeline.sharded import split_blockwise
 
     _run(request, given, checked, options, reason, output, split_blockwise)
 
@@ -99,7 +99,7 @@ def run_random_in_pieces(
     output: Output,
 ) -> None:
     """Draw a random split of a dataset whose rows are read in pieces, and write it."""
-    from clustersplit_cli.scaling import measure_blockwise
+    from clustersplit_cli.pipeline.sharded import measure_blockwise
 
     def work(job: Job, config: Mapping[str, Any]) -> BlockwiseSplit:
         return measure_blockwise(job, None, {"strategy": "random", "leave": None, **config}, certified=False)
@@ -118,9 +118,9 @@ def _run(
     work: Callable[[Job, Mapping[str, Any]], BlockwiseSplit],
 ) -> None:
     """Check what can be checked, open the engine, do the work, and write its result."""
+    from clustersplit_cli.cli.commands.split import inputs_of
     from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.cli.session import show_result
-    from clustersplit_cli.cli.split import inputs_of
+    from clustersplit_cli.cli.run import show_result
     from clustersplit_cli.data.readers.naming import as_url
 
     if output.annotate is not None and as_url(request.path) is not None:
@@ -142,8 +142,8 @@ def _run(
 
 def reading_config_of(request: ReadRequest, job: Job, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved."""
-    from clustersplit_cli.cli.split import reading_config
-    from clustersplit_cli.scaling import nameless
+    from clustersplit_cli.cli.commands.split import reading_config
+    from clustersplit_cli.pipeline.sharded import nameless
 
     return reading_config(request, nameless(job.layout), output)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Members, Problem, squared_mmd
-from clustersplit_cli.core.starts import random_splits
+from clustersplit_cli.core.search.problem import Members, Problem, squared_mmd
+from clustersplit_cli.core.search.starts import random_splits
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clustersplit_cli.core.assignment import Selection
-from clustersplit_cli.core.branching import solve
-from clustersplit_cli.core.cbc import AssignmentProgram, solve_program
-from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.problem import Evaluation, Members
-from clustersplit_cli.core.program import Limits
-from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.core.assignment.cbc import AssignmentProgram, solve_program
+from clustersplit_cli.core.assignment.highs import solve
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.program import Limits
+from clustersplit_cli.core.constraints.requirements import Requirements
+from clustersplit_cli.core.search.problem import Evaluation, Members
 
 GAP_TOLERANCE = 1e-6
 CERTIFICATE_SECONDS = 20.0

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.features import Features, Floats
-from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.core.geometry.features import Features, Floats
+from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.core.search.problem import Members
 
 SPARSE_ROWS = 1024
 SAME_COST = 1e-3

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.cbc import solve_transport
+from clustersplit_cli.core.assignment.cbc import solve_transport
 from clustersplit_cli.core.certificate import GAP_TOLERANCE, SMALLEST_OBJECTIVE, FixedPoint
-from clustersplit_cli.core.partition import Labels, PartAssigner, PartitionMeasures
+from clustersplit_cli.core.search.partition import Labels, PartAssigner, PartitionMeasures
 
 
 def certify_partition(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, LabelsInMemory
 from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engine_options import STREAM
-from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.executor import Engine
 from clustersplit_cli.engines.rules import Rule
 from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.tasks import NOTHING

@@ -10,10 +10,10 @@ from typing import Any
 
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engine_options import NO_SPILL, EngineOptions
-from clustersplit_cli.engines.cluster import SECONDS_FOR_WORKERS, ClusterEngine
+from clustersplit_cli.engines.dask import SECONDS_FOR_WORKERS, ClusterEngine
+from clustersplit_cli.engines.dask_worker import Opening
 from clustersplit_cli.engines.portions import portions, without_others
 from clustersplit_cli.engines.versions import check_versions
-from clustersplit_cli.engines.worker import Opening
 from clustersplit_cli.errors import ClusterError, UsageError
 from clustersplit_cli.progress import Progress, silent
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.direct import ROWS, Definition, Matrix, SpelledKernel, from_sums
-from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.workers import tiles
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.mmd.definition import ROWS, Definition, Matrix, SpelledKernel, from_sums
+from clustersplit_cli.core.parallel import tiles
 from clustersplit_cli.data.side_files import VAL
-from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.executor import Engine
 from clustersplit_cli.engines.shard import Shard
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.centroids import FactoredKernel, SplitState
+from clustersplit_cli.core.assignment.thresholds import Thresholds, find_thresholds
 from clustersplit_cli.core.certificate import GAP_TOLERANCE, SMALLEST_OBJECTIVE, FixedPoint
-from clustersplit_cli.core.constraints import Constraints
+from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.exact_sum import merged
-from clustersplit_cli.core.starts import at_targets
-from clustersplit_cli.core.thresholds import Thresholds, find_thresholds
-from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.core.geometry.centroids import FactoredKernel, SplitState
+from clustersplit_cli.core.search.starts import at_targets
+from clustersplit_cli.engines.executor import Engine
 from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
 from clustersplit_cli.engines.tasks import CountKeys, CountNegative, CountOnEdge, Score, SumSides
 

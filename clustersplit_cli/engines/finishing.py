@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.thresholds import Keys
 from clustersplit_cli.core.duplicates import row_identity_keys
-from clustersplit_cli.core.thresholds import Keys
 from clustersplit_cli.data.destination import output_error
 from clustersplit_cli.data.row_sides import write_row_sides
 from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL

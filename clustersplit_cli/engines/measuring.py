@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clustersplit_cli.engines.memory import DEFAULT_LANDMARKS, READING_FACTOR
+from clustersplit_cli.engines.plan import DEFAULT_LANDMARKS, READING_FACTOR
 from clustersplit_cli.errors import MemoryPlanError
 
 LONGEST = 60.0

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.thresholds import Keys, Thresholds, ordered_keys
+from clustersplit_cli.core.assignment.thresholds import Keys, Thresholds, ordered_keys
 from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engines.shard import Shard
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints import Cells, Constraints, bounded
-from clustersplit_cli.core.features import Floats
+from clustersplit_cli.core.constraints.cells import Cells, Constraints, bounded
+from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.engines.descent import choose
-from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.engines.executor import Engine
 from clustersplit_cli.engines.rules import ByThreshold, Uniform
 from clustersplit_cli.engines.tasks import Chosen, Gather
 

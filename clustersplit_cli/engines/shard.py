@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.duplicates import row_identity_keys
-from clustersplit_cli.core.features import Floats, Step
-from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.core.geometry.features import Floats, Step
+from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
 from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engine_options import STREAM

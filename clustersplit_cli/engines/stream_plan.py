@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clustersplit_cli.core.factoring import TRACE_ROWS
+from clustersplit_cli.core.geometry.nystrom import TRACE_ROWS
 from clustersplit_cli.data.row_groups import Layout
-from clustersplit_cli.engines.memory import DEFAULT_LANDMARKS, MemoryPlan
+from clustersplit_cli.engines.plan import DEFAULT_LANDMARKS, MemoryPlan
 from clustersplit_cli.errors import MemoryPlanError, UsageError
 
 MOST_SAMPLED, LEAST_SAMPLED = 40_000, 4_000

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.exact_sum import ExactSum
-from clustersplit_cli.core.features import BLOCK_BYTES, Features, Moments, Step
-from clustersplit_cli.core.workers import Workers, tiles
+from clustersplit_cli.core.geometry.features import BLOCK_BYTES, Features, Moments, Step
+from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.data.readers.categories import group_values, marked_rows
 from clustersplit_cli.data.readers.naming import listed
 from clustersplit_cli.data.row_groups import Batch, Layout

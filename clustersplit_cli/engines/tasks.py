@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.thresholds import Interval, Keys, ordered_keys
 from clustersplit_cli.core.exact_sum import ExactSum
-from clustersplit_cli.core.features import Floats, Step
-from clustersplit_cli.core.thresholds import Interval, Keys, ordered_keys
-from clustersplit_cli.core.workers import tiles
+from clustersplit_cli.core.geometry.features import Floats, Step
+from clustersplit_cli.core.parallel import tiles
 from clustersplit_cli.engines.rules import Differences, KeySource, Rule
 from clustersplit_cli.engines.shard import CONVERTED_ROWS, SUM_ROWS, Shard
 from clustersplit_cli.engines.survey import Found

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.thresholds import ordered_keys
-from clustersplit_cli.engines.engine import Engine
+from clustersplit_cli.core.assignment.thresholds import ordered_keys
+from clustersplit_cli.engines.executor import Engine
 from clustersplit_cli.engines.finishing import Identities, NearThreshold
 from clustersplit_cli.engines.rules import ByThreshold, Differences
 

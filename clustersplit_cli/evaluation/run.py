@@ -26,6 +26,7 @@ from clustersplit_cli.evaluation.strategies import MIX_UP, REFERENCE, taking_par
 from clustersplit_cli.evaluation.trials import Record
 from clustersplit_cli.evaluation.workers import ProbeRunner, Runner
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.evaluation_summary import (
     EVALUATION_SCHEMA_VERSION,
@@ -35,7 +36,6 @@ from clustersplit_cli.reports.evaluation_summary import (
 )
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
 from clustersplit_cli.stopwatch import Stopwatch, peak_memory
-from clustersplit_cli.summarize import tool_versions
 
 
 @dataclass(frozen=True, kw_only=True)

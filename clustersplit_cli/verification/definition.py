@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from clustersplit_cli.core.direct import Definition, SpelledKernel, unbiased
-from clustersplit_cli.core.factoring import trace_rows
-from clustersplit_cli.core.geometry import choose_landmarks
+from clustersplit_cli.core.geometry.nystrom import trace_rows
+from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.mmd.definition import Definition, SpelledKernel, unbiased
 from clustersplit_cli.engines.definition import define_linear, define_nystrom
 from clustersplit_cli.engines.samples import gather
-from clustersplit_cli.holding import Streams
+from clustersplit_cli.pipeline.holding import Streams
+from clustersplit_cli.pipeline.sharded import BlockwiseSplit, Job
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.scaling import BlockwiseSplit, Job
 
 NAME = "by definition"
 TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}

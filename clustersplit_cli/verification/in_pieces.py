@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
+from clustersplit_cli.engines.checks import find_misplaced
 from clustersplit_cli.engines.claimed import CountDiffering, count_labels, give_labels
-from clustersplit_cli.engines.identical import find_misplaced
 from clustersplit_cli.engines.rules import Labelled
+from clustersplit_cli.pipeline.sharded import Job, measure_blockwise, split_blockwise
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.scaling import Job, measure_blockwise, split_blockwise
 from clustersplit_cli.verification.definition import check_definition_in_pieces
 from clustersplit_cli.verification.files import read_run_indices, stated_formats
 from clustersplit_cli.verification.indices import check_complete, check_positions, is_partition

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.families import FREE, TRAIN, VAL
-from clustersplit_cli.core.requirements import Requirements
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.families import FREE, TRAIN, VAL
+from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 

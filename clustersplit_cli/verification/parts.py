@@ -11,27 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.partition import Labels
-from clustersplit_cli.core.partition_search import PartitionSolution
-from clustersplit_cli.core.parts import PartQuotas, parse_parts
-from clustersplit_cli.core.solution import Run, Step
-from clustersplit_cli.core.unit_parts import UnitParts
+from clustersplit_cli.core.constraints.groups import UnitParts
+from clustersplit_cli.core.constraints.quotas import PartQuotas, parse_parts
+from clustersplit_cli.core.search.partition import Labels
+from clustersplit_cli.core.search.partition_search import PartitionSolution
+from clustersplit_cli.core.search.solution import Run, Step
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.parted import PartedSetting
-from clustersplit_cli.partitioning import (
-    Parting,
-    find_partition,
-    parted_setting,
-    report_on_parts,
-)
+from clustersplit_cli.pipeline.parted import PartedSetting
+from clustersplit_cli.pipeline.partitioning import Parting, find_partition, parted_setting, report_on_parts
+from clustersplit_cli.pipeline.summarize_parts import summarize_parts
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.stopwatch import Stopwatch
-from clustersplit_cli.summarize_parts import summarize_parts
 from clustersplit_cli.verification.files import check_ids, stored_type
 from clustersplit_cli.verification.indices import named_rows
 from clustersplit_cli.verification.stated import check_stated, check_trace, differences

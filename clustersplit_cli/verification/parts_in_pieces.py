@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from clustersplit_cli.blockwise import count_cells
-from clustersplit_cli.core.partition import Labels
-from clustersplit_cli.core.parts import PartQuotas
+from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_folds
 from clustersplit_cli.engines.claimed import Claims, count_labels, give_labels
 from clustersplit_cli.engines.tasks import Survey
-from clustersplit_cli.notices import about_parts
+from clustersplit_cli.pipeline.blockwise import count_cells
+from clustersplit_cli.pipeline.notices import about_parts
+from clustersplit_cli.pipeline.sharded import Job, fingerprints, surveyed_dataset
+from clustersplit_cli.pipeline.summarize import summarize_input
+from clustersplit_cli.pipeline.summarize_parts import summarize_counts
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.scaling import Job, fingerprints, surveyed_dataset
-from clustersplit_cli.summarize import summarize_input
-from clustersplit_cli.summarize_parts import summarize_counts
 from clustersplit_cli.verification.parts import (
     PartedClaim,
     check_counts,

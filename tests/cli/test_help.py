@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from clustersplit_cli import __version__
 from clustersplit_cli.cli.app import app, run
-from clustersplit_cli.cli.split import split as split_function
+from clustersplit_cli.cli.commands.split import split as split_function
 
 COMMAND: Any = get_command(app)
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_data" / "gas.parquet"

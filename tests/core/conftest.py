@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clustersplit_cli.core.workers import Workers, pool
+from clustersplit_cli.core.parallel import Workers, pool
 
 
 @pytest.fixture(scope="session")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
-from clustersplit_cli.core.constraints import joint_cells, make_constraints
-from clustersplit_cli.core.dense import dense_geometry
-from clustersplit_cli.core.factoring import linear_geometry
-from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.kernels import prepare
-from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.geometry.dense import dense_geometry
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.kernels import prepare
+from clustersplit_cli.core.geometry.nystrom import linear_geometry
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.lloyd import descend
+from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
 
 Certifier = Callable[..., FixedPoint]
 BOTH = pytest.mark.parametrize("certify", [certify_by_cbc, certify_by_threshold])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersplit_cli.core.duplicates import lowest_rows_first, row_identities
-from clustersplit_cli.core.workers import Workers, pool
+from clustersplit_cli.core.parallel import Workers, pool
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clustersplit_cli import blockwise_search as stages
-from clustersplit_cli import pipeline
-from clustersplit_cli.assessment import upper_bound
-from clustersplit_cli.blockwise import Prospect, look, prospect
-from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.baselines import random_mmd
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.lloyd import descend as local_descent
-from clustersplit_cli.core.mmd import subsample_mmd
-from clustersplit_cli.core.problem import evaluate
-from clustersplit_cli.core.starts import random_splits
-from clustersplit_cli.core.workers import pool
+from clustersplit_cli.core.mmd.estimators import subsample_mmd
+from clustersplit_cli.core.parallel import pool
+from clustersplit_cli.core.search.lloyd import descend as local_descent
+from clustersplit_cli.core.search.problem import evaluate
+from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.row_groups import Layout, open_layout
@@ -36,6 +32,10 @@ from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
+from clustersplit_cli.pipeline import blockwise_search as stages
+from clustersplit_cli.pipeline import run as pipeline
+from clustersplit_cli.pipeline.assessment import upper_bound
+from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
 from clustersplit_cli.stopwatch import Stopwatch
 
 LANDMARKS = 60

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clustersplit_cli.blockwise import count_cells
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.workers import pool
+from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_groups import open_layout
 from clustersplit_cli.data.row_labels import labels_of
-from clustersplit_cli.engines import identical
+from clustersplit_cli.engines import checks as identical
 from clustersplit_cli.engines import shard as shards
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.tasks import Survey
+from clustersplit_cli.pipeline.blockwise import count_cells
 from clustersplit_cli.stopwatch import Stopwatch
 
 N, D = 900, 3

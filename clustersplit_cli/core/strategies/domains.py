@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.errors import InputError, UsageError
 
 

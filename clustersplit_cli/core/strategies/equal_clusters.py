@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.assignment import Selection
-from clustersplit_cli.core.constraints import Cells, Constraints
-from clustersplit_cli.core.factoring import image_geometry
-from clustersplit_cli.core.features import Floats
-from clustersplit_cli.core.lloyd import descend
-from clustersplit_cli.core.problem import Problem
-from clustersplit_cli.core.starts import random_splits, spectral_splits
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.constraints.cells import Cells, Constraints
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.lloyd import descend
+from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.starts import random_splits, spectral_splits
 
 STARTS, MAX_ITER = 4, 50
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints import Constraints
-from clustersplit_cli.core.problem import Members, discrepancy
-from clustersplit_cli.core.starts import at_targets
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.search.problem import Members, discrepancy
+from clustersplit_cli.core.search.starts import at_targets
 from clustersplit_cli.core.strategies.ground import Ground
 from clustersplit_cli.core.strategies.nearest import squared_distances
 

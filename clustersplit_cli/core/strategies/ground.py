@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from clustersplit_cli.core.constraints import Cells, Constraints
-from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.workers import Workers
+from clustersplit_cli.core.constraints.cells import Cells, Constraints
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.problem import Members, Problem
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.features import Features
-from clustersplit_cli.core.problem import Members
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.search.problem import Members
 
 
 @dataclass(frozen=True)

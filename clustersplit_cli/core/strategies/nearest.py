@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.problem import Members, Problem
-from clustersplit_cli.core.starts import at_targets
+from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.starts import at_targets
 from clustersplit_cli.core.strategies.ground import Ground, total_only
 
 

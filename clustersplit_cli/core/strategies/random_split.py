@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.starts import random_splits
+from clustersplit_cli.core.search.problem import Members
+from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.core.strategies.ground import Ground
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from clustersplit_cli.core.assignment import Selection
+from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.effort import EFFORTS
-from clustersplit_cli.core.image import make_image
-from clustersplit_cli.core.problem import Members
-from clustersplit_cli.core.search import search
+from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.search.problem import Members
+from clustersplit_cli.core.search.search import search
 from clustersplit_cli.core.strategies.ground import Ground, total_only
 
 RESTARTS, MAX_ITER, EFFORT = 10, 100, "normal"

@@ -1,0 +1,1 @@
+"""Whether models chosen on such splits do better."""

@@ -1,0 +1,1 @@
+"""How good the splits are that the search finds."""

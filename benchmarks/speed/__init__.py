@@ -1,0 +1,1 @@
+"""Time and memory, as ratios measured side by side."""

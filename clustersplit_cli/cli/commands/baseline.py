@@ -1,0 +1,245 @@
+"""`clustersplit baseline`: splits by other strategies, in the same files as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clustersplit_cli.cli import engine as scale
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
+from clustersplit_cli.cli.output import STDOUT, Output, stem
+from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.errors import OutputError, UsageError
+from clustersplit_cli.options import SplitOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
+    from clustersplit_cli.pipeline.run import Split
+    from clustersplit_cli.progress import Progress
+
+_LEAVE_ONE_OUT = "leave-one-domain-out"
+_NAMES = (
+    "random",
+    "greedy",
+    "nearest-neighbours",
+    "nearest-neighbours-total",
+    "unconstrained",
+    _LEAVE_ONE_OUT,
+)
+StrategyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STRATEGY",
+        help=", ".join(_NAMES[:-1]) + f" or {_NAMES[-1]}.",
+        autocompletion=lambda: list(_NAMES),
+        show_default=False,
+    ),
+]
+Leave = Annotated[
+    str | None,
+    typer.Option(
+        "--leave",
+        rich_help_panel=opt.CONSTRAINTS,
+        metavar="NAME",
+        help=f"With {_LEAVE_ONE_OUT}: the domain that becomes the validation set.",
+        show_default="all in turn, a directory each",
+    ),
+]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        rich_help_panel=opt.OUTPUT,
+        metavar="DIR",
+        help="Output directory; `-` with --format txt writes only validation indices, to stdout.",
+        show_default="<name>_<strategy>",
+    ),
+]
+
+
+def baseline(
+    context: typer.Context,
+    strategy: StrategyName,
+    features: opt.Features,
+    columns: opt.Columns = None,
+    label: opt.Label = None,
+    domain: opt.Domain = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    id: opt.IdColumn = None,
+    exclude: opt.Exclude = None,
+    drop_invalid: opt.DropInvalid = False,
+    holdout: opt.Holdout = "0.2",
+    stratify: opt.Stratify = None,
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    leave: Leave = None,
+    kernel: opt.Kernel = "rbf",
+    gamma: opt.Gamma = None,
+    degree: opt.Degree = None,
+    standardize: opt.Standardize = "none",
+    nystrom: opt.Nystrom = "auto",
+    seed: opt.Seed = 0,
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
+    out: Out = None,
+    format: opt.Format = None,
+    annotate: opt.Annotate = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Split a feature file by another strategy, to compare with.
+
+    random draws rows from every cell. greedy is k-means whose quotas are kept by assigning greedily and
+    swapping (Wecker et al. 2020). nearest-neighbours takes the rows nearest to a random one from every cell,
+    nearest-neighbours-total from all rows (Søgaard et al. 2021). unconstrained is kernel k-means with the
+    total size only. leave-one-domain-out makes one domain the validation set. Distances are --kernel's.
+    """
+    _run(strategy, features, dict(context.params))
+
+
+def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
+    """Check everything that can be checked, then read, split and write."""
+    from clustersplit_cli.cli.commands.split import inputs_of, read_request, reading_config
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.options import check_options
+    from clustersplit_cli.pipeline import baseline as baselines
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    watch = Stopwatch()
+    _check_strategy(strategy, given)
+    names = {field.name for field in fields(SplitOptions)} & set(given)
+    checked = check_options(SplitOptions(**{name: given[name] for name in names}))
+    request = read_request(features, given)
+    output = Output.from_options(features, {**given, "out": given["out"] or f"{stem(features)}_{strategy}"})
+    engine = scale.engine_options(given)
+    if strategy == "random":
+        engine, reason = scale.settle_engine(engine, request, checked)
+        if engine.engine != LOCAL:
+            return pieces.run_random_in_pieces(request, given, checked, engine, reason, output)
+    else:
+        scale.refuse_engine(engine, f"baseline {strategy}")
+    in_turn = strategy == _LEAVE_ONE_OUT and given["leave"] is None
+    console = stderr_console()
+    inputs = inputs_of(request)
+    if not in_turn:
+        _prepare(output, inputs, console)
+    with ExitStack() as stack:
+        with progress_bar(console, quiet=given["quiet"]) as progress:
+            with watch.step("read"):
+                dataset, domains = load_with_domains(request, strategy == _LEAVE_ONE_OUT, progress)
+            output.check(dataset)
+            outputs: dict[str | None, Output] = {None: output, given["leave"]: output}
+            if in_turn:
+                stack.enter_context(_directory_of_directories(output, inputs))
+                for name in baselines.domains_to_leave(domains, None):
+                    outputs[name] = _below(output, name)
+                    _prepare(outputs[name], inputs, console)
+            found = list(
+                baselines.baseline(
+                    strategy,
+                    dataset,
+                    checked,
+                    domains=domains,
+                    leave=given["leave"],
+                    config=reading_config(request, dataset, output),
+                    stopwatch=watch,
+                    progress=progress,
+                )
+            )
+        for left_out, split in found:
+            _write(outputs[left_out], dataset, split, console, quiet=given["quiet"])
+
+
+def load_with_domains(
+    request: ReadRequest, wanted: bool, progress: Progress
+) -> tuple[Dataset, Categories | None]:
+    """Read the rows, and if wanted the domain of each, whether or not domains form cells."""
+    from clustersplit_cli.data.readers import load
+
+    family = request.stratify
+    if not wanted or family is None or "domain" in family:
+        dataset = load(request, progress)
+        return dataset, dataset.categories.get("domain")
+    dataset = load(replace(request, stratify=(*family, "domain")), progress)
+    cells = {word: dataset.categories[word] for word in family}
+    return replace(dataset, categories=cells), dataset.categories["domain"]
+
+
+def _check_strategy(strategy: str, given: Mapping[str, Any]) -> None:
+    """Refuse strategies that do not exist, and options that would have no effect."""
+    if strategy not in _NAMES:
+        raise UsageError(f"strategy '{strategy}' is unknown", hint=f"choose one of {', '.join(_NAMES)}")
+    if strategy != _LEAVE_ONE_OUT and given["leave"] is not None:
+        raise UsageError(f"--leave has no meaning for {strategy}", hint=f"use it with {_LEAVE_ONE_OUT}")
+    if strategy == _LEAVE_ONE_OUT and given["leave"] is None:
+        for option, is_given in {
+            "--annotate": given["annotate"] is not None,
+            "--json": given["json"],
+            f"--out {STDOUT}": given["out"] == STDOUT,
+        }.items():
+            if is_given:
+                raise UsageError(
+                    f"{option} is for one split, and {_LEAVE_ONE_OUT} makes one for every domain",
+                    hint="choose a domain with --leave NAME",
+                )
+
+
+def _below(output: Output, domain: str) -> Output:
+    """The output of one domain: a directory of its name, spelled so that any name makes one."""
+    assert output.directory is not None
+    spelled = "".join(f"%{ord(c):02X}" if c in "/%" or not c.isprintable() else c for c in domain)
+    spelled = f"%2E{spelled[1:]}" if spelled.startswith(".") else spelled or "%00"
+    return replace(output, directory=output.directory / spelled)
+
+
+def _prepare(output: Output, inputs: list[Path], console: Console) -> None:
+    for line in output.prepare(inputs):
+        console.print(f"note: {line}", soft_wrap=True)
+
+
+@contextmanager
+def _directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[None]:
+    """Make the directory that holds one for every domain; if the block fails, an empty one is removed."""
+    from clustersplit_cli.data.destination import check_destination, is_complete, output_error
+
+    path = output.directory
+    assert path is not None
+    if is_complete(path):
+        raise OutputError(f"{path} is an earlier run of one split", hint="choose another --out")
+    if not path.is_dir():
+        check_destination(path, force=False, inputs=inputs)
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise output_error(path, error) from error
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.rmdir()
+        raise
+
+
+def _write(output: Output, dataset: Dataset, split: Split, console: Console, *, quiet: bool) -> None:
+    from clustersplit_cli.reports.terminal import render_summary, render_warnings
+
+    paths = output.write(dataset, split)
+    if quiet:
+        render_warnings(split.report, console=console)
+    else:
+        render_summary(split.report, paths, console=console)

@@ -1,0 +1,259 @@
+"""`clustersplit evaluate`: does the split choose better models on this data?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli.commands import evaluate_options as own
+from clustersplit_cli.cli.output import stem
+from clustersplit_cli.cli.process import INTERRUPTED, Stopped
+from clustersplit_cli.errors import UnfinishedError, UsageError
+from clustersplit_cli.options import SplitOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.evaluation.run import Plan
+    from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.reports.evaluation_summary import EvaluationReport
+
+PROBE_ROWS = 1000
+
+
+def evaluate(
+    context: typer.Context,
+    features: opt.Features,
+    columns: opt.Columns = None,
+    label: opt.Label = None,
+    domain: opt.Domain = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    exclude: opt.Exclude = None,
+    drop_invalid: opt.DropInvalid = False,
+    probe: own.Probe = None,
+    probe_rows: own.ProbeRows = None,
+    command: own.Command = None,
+    space: own.SpaceFile = None,
+    timeout: own.Timeout = None,
+    search: own.Search = 20,
+    repeats: own.Repeats = 3,
+    evaluation_domain: own.EvaluationDomain = None,
+    strategy: own.Strategies = None,
+    folds: own.FoldCount = None,
+    select: own.Select = "mean",
+    refit: own.Refit = False,
+    jobs: own.Jobs = None,
+    holdout: opt.Holdout = "0.2",
+    rounding: opt.Rounding = None,
+    gamma: opt.Gamma = None,
+    standardize: opt.Standardize = "none",
+    nystrom: opt.Nystrom = "auto",
+    restarts: opt.Restarts = 10,
+    effort: opt.Effort = "fast",
+    max_iter: opt.MaxIter = 100,
+    seed: opt.Seed = 0,
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    out: own.Out = None,
+    resume: own.Resume = False,
+    force: opt.Force = False,
+    html: opt.Html = False,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Check on your own data whether models chosen on a cluster split do better on an unseen domain.
+
+    Every domain in turn is set aside as E. Models with hyper-parameters drawn at random are trained on the
+    training side of every strategy's split of the others, chosen on its validation side by class-balanced
+    accuracy, and tested on E; nothing is chosen with E in sight. Writes every trial, report.json and, with
+    --html, plots. Probes need clustersplit[sklearn].
+    """
+    _run(features, dict(context.params))
+
+
+def _run(features: Path, given: dict[str, Any]) -> None:
+    """Check everything that can be checked, then read, evaluate and write."""
+    from clustersplit_cli.cli.commands.split import inputs_of, read_request
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.data.destination import check_destination, is_vacant, resolve
+    from clustersplit_cli.data.readers import load
+    from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
+    from clustersplit_cli.options import check_options
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    watch = Stopwatch()
+    names = {field.name for field in fields(SplitOptions)} & set(given)
+    checked = check_options(SplitOptions(**{name: given[name] for name in names}))
+    plan = _plan(given, checked)
+    if given["resume"] and given["force"]:
+        raise UsageError("--resume goes on and --force starts over", hint="use one of them")
+    directory = given["out"] or Path(f"{stem(features)}_evaluation")
+    request = replace(
+        read_request(features, {**given, "id": None, "stratify": None}), stratify=("label", "domain")
+    )
+    if is_vacant(resolve(directory)):
+        check_destination(directory, force=False, inputs=inputs_of(request))
+    if given["html"]:
+        from clustersplit_cli.reports.html_page import check_available
+
+        check_available()
+    console = stderr_console()
+    how_far = ""
+    with progress_bar(console, quiet=given["quiet"], time_left=True) as progress:
+
+        def note(stage: str, done: int, total: int) -> None:
+            nonlocal how_far
+            how_far = f" after {done} of {total} trials" if stage == "training" else ""
+            progress(stage, done, total)
+
+        with watch.step("read"):
+            dataset = load(request, progress)
+        try:
+            report = evaluate_dataset(
+                dataset,
+                features,
+                checked,
+                plan,
+                directory,
+                config=_config(given, checked, plan, dataset),
+                resume=given["resume"],
+                force=given["force"],
+                stopwatch=watch,
+                progress=note,
+            )
+        except (KeyboardInterrupt, Stopped) as stop:
+            code = stop.exit_code if isinstance(stop, Stopped) else INTERRUPTED
+            raise UnfinishedError(
+                f"interrupted{how_far}",
+                hint="what is finished is kept: the same command with --resume goes on",
+                exit_code=code,
+            ) from stop
+    _write(report, directory, features, given, console)
+
+
+def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
+    """Check the options of the evaluation itself."""
+    from clustersplit_cli.core.parallel import available_cores
+    from clustersplit_cli.evaluation.choosing import SELECTIONS
+    from clustersplit_cli.evaluation.commands import Template
+    from clustersplit_cli.evaluation.probes import check_available, probe_space
+    from clustersplit_cli.evaluation.run import Plan
+    from clustersplit_cli.evaluation.space import read_space
+    from clustersplit_cli.evaluation.strategies import folds_for, parse_strategies
+
+    for flag, least in {"search": 1, "repeats": 1, "folds": 2, "jobs": 1, "probe_rows": 10}.items():
+        if given[flag] is not None and given[flag] < least:
+            name = f"--{flag.replace('_', '-')}"
+            raise UsageError(
+                f"{name} must be at least {least}, got {given[flag]}", hint=f"try {name} {least}"
+            )
+    if given["select"] not in SELECTIONS:
+        raise UsageError(f"--select '{given['select']}' is unknown", hint="choose mean or worst")
+    template, space, probe = None, None, given["probe"]
+    if given["command"] is not None:
+        if probe is not None:
+            raise UsageError("--probe and --command both train", hint="use one of them")
+        if given["space"] is None:
+            raise UsageError("--command needs --space, the hyper-parameters to draw", hint="name a TOML file")
+        if given["probe_rows"] is not None:
+            raise UsageError("--probe-rows has no meaning with --command", hint="drop --probe-rows")
+        template, space = Template.parse(given["command"]), read_space(given["space"])
+    else:
+        for flag in ("space", "timeout"):
+            if given[flag] is not None:
+                raise UsageError(f"--{flag} has no meaning without --command", hint=f"drop --{flag}")
+        probe = probe or "mixed"
+        probe_space(probe)
+        check_available()
+    if given["timeout"] is not None and not given["timeout"] > 0:
+        raise UsageError(
+            f"--timeout must be above 0, got {given['timeout']:g}", hint="for example --timeout 600"
+        )
+    strategies = parse_strategies(given["strategy"])
+    if given["folds"] is not None and not any(name.startswith("kfold-") for name in strategies):
+        raise UsageError("--folds has no meaning without a k-fold strategy", hint="drop --folds")
+    return Plan(
+        strategies=strategies,
+        search=given["search"],
+        repeats=given["repeats"],
+        folds=given["folds"] or folds_for(checked.holdout),
+        select=given["select"],
+        refit=given["refit"],
+        domains=tuple(dict.fromkeys(given["evaluation_domain"] or ())) or None,
+        jobs=given["jobs"] or (1 if template else available_cores()),
+        probe=probe,
+        probe_rows=given["probe_rows"] or PROBE_ROWS,
+        command=template,
+        space=space,
+        timeout=given["timeout"],
+    )
+
+
+def _config(
+    given: Mapping[str, Any], checked: CheckedOptions, plan: Plan, dataset: Dataset
+) -> dict[str, Any]:
+    """All options as resolved."""
+    return {
+        "probe": plan.probe,
+        "probe_rows": plan.probe_rows if plan.probe else None,
+        "command": given["command"],
+        "space": None if given["space"] is None else str(given["space"]),
+        "timeout": plan.timeout,
+        "search": plan.search,
+        "repeats": plan.repeats,
+        "evaluation_domain": list(plan.domains or ()),
+        "strategies": list(plan.strategies),
+        "folds": plan.folds,
+        "select": plan.select,
+        "refit": plan.refit,
+        "holdout": float(checked.holdout),
+        "rounding": checked.rounding,
+        "gamma": checked.gamma,
+        "standardize": checked.standardize,
+        "nystrom": checked.nystrom,
+        "restarts": checked.restarts,
+        "effort": checked.effort,
+        "max_iter": checked.max_iter,
+        "columns": list(dataset.feature_columns),
+        "exclude": list(given["exclude"] or ()),
+        "drop_invalid": given["drop_invalid"],
+        "jobs": plan.jobs,
+    }
+
+
+def _write(
+    report: EvaluationReport, directory: Path, features: Path, given: Mapping[str, Any], console: Console
+) -> None:
+    """Write the report, the page and the tables."""
+    from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.data.publish import staged_file
+    from clustersplit_cli.reports.evaluation_terminal import render_evaluation
+    from clustersplit_cli.reports.json_report import render_json
+    from clustersplit_cli.reports.terminal import render_notices
+
+    text = render_json(report)
+    paths = [directory / "report.json"]
+    with staged_file(paths[0], force=True) as file:
+        file.write_text(text, encoding="utf-8")
+    if given["html"]:
+        from clustersplit_cli.reports.evaluation_html import render_evaluation_page
+
+        paths.append(directory / "report.html")
+        page = render_evaluation_page(report, title=features.name)
+        with staged_file(paths[-1], force=True) as file:
+            file.write_bytes(page.encode("utf-8", "backslashreplace"))
+    if given["quiet"]:
+        render_notices(report.warnings, console=console)
+    else:
+        render_evaluation(report, paths, console=console)
+    if given["json"]:
+        print_to_stdout(text)

@@ -1,0 +1,150 @@
+"""`clustersplit mmd`: how far apart files, groups or the sides of a split are, and gates on that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from clustersplit_cli.cli import engine as scale
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli.commands import mmd_options as own
+from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from clustersplit_cli.pipeline.discrepancies import Answer
+    from clustersplit_cli.pipeline.mmd_groups import Comparison
+
+
+def mmd(
+    context: typer.Context,
+    features: opt.FeatureFiles,
+    split: own.Split = None,
+    train: own.Train = None,
+    val: own.Val = None,
+    by: own.By = None,
+    within: own.Within = None,
+    evaluation: own.Evaluation = None,
+    evaluation_domain: own.EvaluationDomain = None,
+    columns: opt.Columns = None,
+    label: opt.Label = None,
+    domain: opt.Domain = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    exclude: opt.Exclude = None,
+    drop_invalid: opt.DropInvalid = False,
+    estimator: own.Estimator = "biased",
+    kernel: opt.Kernel = "rbf",
+    gamma: opt.Gamma = None,
+    degree: opt.Degree = None,
+    standardize: opt.Standardize = "none",
+    exact: own.Exact = False,
+    nystrom: own.Nystrom = "auto",
+    permutations: own.PermutationCount = 0,
+    seed: own.Seed = 0,
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
+    fail_above: own.FailAbove = None,
+    fail_below: own.FailBelow = None,
+    fail_if_invalid: own.FailIfInvalid = False,
+    witness: own.Witness = None,
+    force: own.Force = False,
+    json: own.Json = False,
+    quiet: own.Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Measure the maximum mean discrepancy (MMD) between groups of rows.
+
+    One file with --split, or with --train and --val, compares the sides of a split; with --by, the groups of
+    a column. Several files are compared with each other. All pairs share one kernel, whose width is resolved
+    on all rows together; with --split, options not given here are those of its report.
+    """
+    _run(context)
+
+
+def _run(context: typer.Context) -> None:
+    """Check everything that can be checked, then read, measure and show."""
+    from clustersplit_cli.cli.commands.mmd_checks import check_gates, read_limits
+    from clustersplit_cli.cli.commands.mmd_input import MMDInput
+    from clustersplit_cli.cli.commands.mmd_pieces import measure_in_pieces, settled_for_mmd
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.pipeline.discrepancies import compare
+    from clustersplit_cli.reports.json_report import render_json
+    from clustersplit_cli.reports.mmd_terminal import render_mmd
+    from clustersplit_cli.reports.terminal import render_notices
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    watch = Stopwatch()
+    limits = read_limits(context.params)
+    task = MMDInput.from_options(context)
+    given = task.given
+    console = stderr_console()
+    engine = settled_for_mmd(task, scale.engine_options(given))
+    if engine.engine != LOCAL:
+        report = measure_in_pieces(task, engine, console)
+        if given["json"]:
+            print_to_stdout(render_json(report))
+        if given["quiet"]:
+            render_notices(report.warnings, console=console)
+        else:
+            render_mmd(report, [], console=console)
+        return check_gates(report, *limits, if_invalid=given["fail_if_invalid"])
+    if given["witness"] is not None:
+        from clustersplit_cli.data.publish import check_file_destination, recover
+
+        for line in recover(given["witness"]):
+            console.print(f"note: {line}", soft_wrap=True)
+        check_file_destination(given["witness"], force=given["force"], inputs=task.inputs())
+    with progress_bar(console, quiet=given["quiet"]) as progress:
+        with watch.step("read"):
+            comparison = task.read(progress)
+        if given["witness"] is not None and comparison.main_pair is None:
+            raise UsageError(
+                f"--witness tells two groups apart, but there are {len(comparison.parts)}",
+                hint="compare two files, two groups, or the sides of a split",
+            )
+        answer = compare(
+            comparison,
+            task.checked,
+            task.question(comparison),
+            config=task.config(),
+            stopwatch=watch,
+            progress=progress,
+        )
+    outputs = _write_witness(given, comparison, answer)
+    if given["json"]:
+        print_to_stdout(render_json(answer.report))
+    if given["quiet"]:
+        render_notices(answer.report.warnings, console=console)
+    else:
+        render_mmd(answer.report, outputs, console=console)
+    check_gates(answer.report, *limits, if_invalid=given["fail_if_invalid"])
+
+
+def _write_witness(given: Mapping[str, Any], comparison: Comparison, answer: Answer) -> list[Path]:
+    if given["witness"] is None or answer.witness is None:
+        return []
+    import numpy as np
+
+    from clustersplit_cli.data.witness import write_witness
+
+    codes = np.empty(len(comparison.features), np.int64)
+    for code, part in enumerate(comparison.parts):
+        codes[part.rows] = code
+    write_witness(
+        given["witness"],
+        [part.name for part in comparison.parts],
+        codes,
+        comparison.positions,
+        answer.witness,
+        force=given["force"],
+    )
+    return [given["witness"]]

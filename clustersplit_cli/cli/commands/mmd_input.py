@@ -1,0 +1,279 @@
+"""What `clustersplit mmd` is asked to compare: the forms of the command, checked and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from clustersplit_cli.cli.commands.split import inputs_of, read_request
+from clustersplit_cli.cli.replay import was_said, with_earlier_options
+from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.data.runs import Run
+    from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
+    from clustersplit_cli.progress import Progress
+    from clustersplit_cli.reports.mmd_summary import EarlierReport
+
+_KERNEL_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "exact")
+_MEASURING_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "memory", "threads")
+_FROM_REPORT = (
+    *("columns", "label", "domain", "label_file", "domain_file", "metadata", "stratify", "exclude", "id"),
+    *("drop_invalid", "kernel", "gamma", "degree", "standardize", "nystrom", "seed"),
+)
+_COMPANIONS = ("label_file", "domain_file", "metadata")
+# Strategies whose sides are not chosen by looking at the features.
+_NOT_OPTIMISED = ("random", "leave-one-domain-out")
+
+
+@dataclass(frozen=True)
+class MMDInput:
+    """One call of the command: its options as resolved, and the run it asks about, if any."""
+
+    given: Mapping[str, Any]
+    checked: CheckedOptions
+    within: tuple[str, ...]
+    run: Run | None
+    reuses_report: bool
+
+    @classmethod
+    def from_options(cls, context: typer.Context) -> MMDInput:
+        """Check the options and take those of the split's report where the user gave none."""
+        _check_form(context.params)
+        within = _words(context.params["within"])
+        if context.params["by"] is not None and context.params["by"] in within:
+            raise UsageError(
+                f"--by and --within both name {context.params['by']!r}", hint="compare within another column"
+            )
+        run = None
+        given = dict(context.params)
+        if given["split"] is not None:
+            from clustersplit_cli.data.runs import load_run
+
+            run = load_run(given["split"])
+            given = with_earlier_options(context, run.report_path, _FROM_REPORT)
+        given.setdefault("stratify", ["none"])
+        given.setdefault("id", None)
+        if given["exact"]:
+            if was_said(context, "nystrom") and given["nystrom"] != "off":
+                raise UsageError(
+                    f"--exact and --nystrom {given['nystrom']} contradict each other", hint="use one of them"
+                )
+            given["nystrom"] = "off"
+        checked = check_options(SplitOptions(**{name: given[name] for name in _MEASURING_OPTIONS}))
+        reuses = run is not None and not any(was_said(context, name) for name in _KERNEL_OPTIONS)
+        return cls(given, checked, within, run, reuses)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether features are behind a URL, which is read in pieces."""
+        from clustersplit_cli.data.readers.naming import as_url
+
+        return any(as_url(path) is not None for path in self.given["features"])
+
+    def request(self) -> ReadRequest:
+        """What to read, where the sides of a split of one dataset are compared."""
+        return self._requests()[0]
+
+    def earlier_report(self, *, same_input: bool) -> EarlierReport | None:
+        """What the split's own report says of it."""
+        from clustersplit_cli.reports.mmd_summary import EarlierReport
+
+        if self.run is None:
+            return None
+        stated = self.run.report.get("mmd") or {}
+        return EarlierReport(str(self.run.directory), stated.get("value"), same_input, False)
+
+    def inputs(self) -> list[Path]:
+        """Every file or directory that will be read."""
+        paths = [path for request in self._requests() for path in inputs_of(request)]
+        named = (self.given[name] for name in ("split", "train", "val", "evaluation"))
+        return paths + [path for path in named if path is not None]
+
+    def read(self, progress: Progress) -> Comparison:
+        """Read everything and say which rows are compared with which."""
+        from clustersplit_cli.data.readers import load
+        from clustersplit_cli.data.readers.naming import report_path
+        from clustersplit_cli.data.runs import read_indices
+        from clustersplit_cli.pipeline.mmd_groups import compare_files, compare_groups, compare_sides
+
+        requests = self._requests()
+        sides = None
+        if self.run is not None:
+            sides = self.run.train, self.run.val
+        elif self.given["train"] is not None:
+            sides = read_indices(self.given["train"]), read_indices(self.given["val"])
+        if not any(request.exclude for request in requests):  # only reading tells how many rows are left
+            self.check_memory()
+        datasets = [load(request, progress) for request in requests]
+        if sides is not None:
+            return compare_sides(
+                datasets[0],
+                *sides,
+                self.within,
+                evaluation=datasets[1] if len(datasets) > 1 else None,
+                evaluation_domain=self.given["evaluation_domain"],
+                fit_on_sides=self.run is not None,
+            )
+        if self.given["by"] is not None:
+            return compare_groups(datasets[0], self.given["by"], self.within)
+        return compare_files(datasets, [report_path(path) for path in self.given["features"]], self.within)
+
+    def question(self, comparison: Comparison) -> Question:
+        """What to find out."""
+        from clustersplit_cli.pipeline.mmd_groups import Question
+
+        strategy = None if self.run is None else self.run.report["config"].get("strategy")
+        return Question(
+            estimator=self.given["estimator"],
+            permutations=self.given["permutations"],
+            earlier=None if self.run is None else self._earlier(self.run, comparison),
+            optimised=self.run is not None and strategy not in _NOT_OPTIMISED,
+        )
+
+    def config(self) -> dict[str, Any]:
+        """The options that say what was compared, for the report."""
+        given = self.given
+        names = ("split", "train", "val", "evaluation", *_COMPANIONS)
+        return {
+            "features": [str(path) for path in given["features"]],
+            **{name: None if given[name] is None else str(given[name]) for name in names},
+            "by": given["by"],
+            "within": ",".join(self.within) or None,
+            "evaluation_domain": given["evaluation_domain"],
+            "columns": list(given["columns"] or ()),
+            "label": given["label"],
+            "domain": given["domain"],
+            "exclude": list(given["exclude"] or ()),
+            "drop_invalid": given["drop_invalid"],
+            "exact": given["exact"],
+        }
+
+    def _requests(self) -> list[ReadRequest]:
+        """What to read: FEATURES, and the evaluation file after it."""
+        given = self.given
+        words = list(self.within)
+        if given["by"] is not None:
+            words.append(given["by"])
+        if given["evaluation_domain"] is not None:
+            words.append("domain")
+        requests = []
+        for path in given["features"]:
+            request = read_request(path, {**given, "exclude": self._exclusions()})
+            # The columns that the split was stratified by stay what they were: no features.
+            family = dict.fromkeys([*(request.stratify or ()), *words])
+            requests.append(replace(request, stratify=tuple(family)))
+        if given["evaluation"] is not None:
+            # Its rows are not those of FEATURES: companions and exclusions do not apply to it.
+            alone = {**given, **dict.fromkeys(_COMPANIONS), "exclude": None}
+            names = {name: given[name] if name in self.within else None for name in ("label", "domain")}
+            request = read_request(given["evaluation"], {**alone, **names})
+            requests.append(replace(request, stratify=self.within))
+        return requests
+
+    def _exclusions(self) -> list[str]:
+        """Rows that no group may have; the evaluation domain is excluded from the sides only."""
+        name, exclude = self.given["evaluation_domain"], list(self.given["exclude"] or ())
+        if name is None:
+            return exclude
+        taken = {f"{word}={name}" for word in ("domain", self.given["domain"])}
+        return [text for text in exclude if text not in taken]
+
+    def check_memory(self) -> None:
+        """Refuse a comparison of all rows that cannot fit, before any are read.
+
+        Raises
+        ------
+        MemoryPlanError
+        """
+        from clustersplit_cli.data.readers import peek
+        from clustersplit_cli.engines.measuring import Task, plan_measuring
+
+        extents = [peek(request) for request in self._requests()]
+        n = sum(extent.n_rows or 0 for extent in extents)
+        d = max(extent.n_features or 0 for extent in extents)
+        itemsize = max(extent.itemsize or 0 for extent in extents)
+        task = Task(n, d, itemsize, 1, (), (), 0, self.checked.threads)
+        plan_measuring(task, is_linear=True, nystrom="auto", budget=self.checked.budget)
+
+    def _earlier(self, run: Run, comparison: Comparison) -> Any:
+        """What the split's report says of the same rows."""
+        from clustersplit_cli.reports.json_report import load_report
+        from clustersplit_cli.reports.mmd_summary import EarlierReport
+
+        report = load_report(run.report_text, source=str(run.report_path))
+        stated = report["mmd"].get("value") if isinstance(report["mmd"], dict) else None
+        value = float(stated) if isinstance(stated, (int, float)) and not isinstance(stated, bool) else None
+        files = report["input"].get("files", []) if isinstance(report["input"], dict) else []
+        before = [file.get("sha256") for file in files if file.get("role") == "features"]
+        now = [file.sha256 for file in comparison.files if file.role == "features"][: len(before)]
+        return EarlierReport(str(run.directory), value, before == now, self.reuses_report)
+
+
+def _check_form(given: Mapping[str, Any]) -> None:
+    """Refuse options that do not make one of the command's forms."""
+    from clustersplit_cli.core.mmd.estimators import ESTIMATORS
+
+    forms = {
+        "--split": given["split"] is not None,
+        "--train and --val": given["train"] is not None or given["val"] is not None,
+        "--by": given["by"] is not None,
+        "several files": len(given["features"]) > 1,
+    }
+    asked = [form for form, is_asked in forms.items() if is_asked]
+    if not asked:
+        raise UsageError(
+            f"nothing to compare {given['features'][0]} with",
+            hint="give --split DIR, --train and --val, --by COLUMN, or a second file",
+        )
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} cannot be combined", hint="use one of them")
+    if (given["train"] is None) != (given["val"] is None):
+        absent = "--train" if given["train"] is None else "--val"
+        raise UsageError(f"{absent} is missing: a split has two sides", hint="give both --train and --val")
+    has_sides = forms["--split"] or forms["--train and --val"]
+    evaluated = [name for name in ("evaluation", "evaluation_domain") if given[name] is not None]
+    if evaluated and not has_sides:
+        option = f"--{evaluated[0].replace('_', '-')}"
+        raise UsageError(
+            f"{option} is for the sides of a split", hint="add --split DIR, or --train and --val"
+        )
+    if len(evaluated) > 1:
+        raise UsageError("--evaluation and --evaluation-domain are both given", hint="give one of them")
+    if given["fail_if_invalid"] and not evaluated:
+        raise UsageError(
+            "--fail-if-invalid needs an evaluation set",
+            hint="add --evaluation FILE or --evaluation-domain NAME",
+        )
+    if forms["several files"] and any(given[name] is not None for name in _COMPANIONS):
+        raise UsageError(
+            "--label-file, --domain-file and --metadata belong to one file of features",
+            hint="put their columns into the files that are compared",
+        )
+    if given["estimator"] not in ESTIMATORS:
+        raise UsageError(
+            f"--estimator '{given['estimator']}' is unknown", hint=f"choose one of {', '.join(ESTIMATORS)}"
+        )
+    if given["permutations"] < 0:
+        raise UsageError(
+            f"--permutations must be at least 0, got {given['permutations']}",
+            hint="for example --permutations 1000",
+        )
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    """Read --within: column words separated by commas."""
+    if text is None:
+        return ()
+    words = tuple(word.strip() for word in text.split(","))
+    if "" in words or len(set(words)) < len(words):
+        raise UsageError(
+            f"--within '{text}' has an empty or repeated column", hint="for example --within label"
+        )
+    return words

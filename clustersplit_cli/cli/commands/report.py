@@ -1,0 +1,166 @@
+"""`clustersplit report`: an earlier run as a page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.data.part_runs import PartedRun
+    from clustersplit_cli.data.runs import Run
+    from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+
+Directory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A directory that `split`, `kfold` or `baseline` wrote.", show_default=False
+    ),
+]
+FeaturesPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--features",
+        rich_help_panel=opt.INPUT,
+        metavar="FEATURES",
+        help="Where the input is now.",
+        show_default="its path in the report, from the working directory or the run's",
+    ),
+]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        rich_help_panel=opt.OUTPUT,
+        metavar="FILE",
+        help="Where to write the page.",
+        show_default="DIR/report.html",
+    ),
+]
+Force = Annotated[
+    bool, typer.Option("--force", rich_help_panel=opt.OUTPUT, help="Replace the file if it exists.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=opt.OUTPUT, help="No progress.")]
+
+
+def report(
+    context: typer.Context,
+    directory: Directory,
+    features: FeaturesPath = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    output: Page = None,
+    force: Force = False,
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    quiet: Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Draw an earlier run as one HTML page that works offline.
+
+    The page shows the rows on a map, how far the sides are apart compared with random splits, whether every
+    cell keeps its share, and what drives the shift. The numbers are those of the run; what is
+    drawn besides is computed again from the input. Needs clustersplit[report].
+    """
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.data.destination import PAGE_NAME
+    from clustersplit_cli.data.part_runs import load_parts
+    from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
+    from clustersplit_cli.data.runs import is_parted, load_run, read_report
+    from clustersplit_cli.reports.html_page import check_available
+
+    check_available()
+    run = load_parts(directory) if is_parted(read_report(directory)[0]["config"]) else load_run(directory)
+    target = output or directory / PAGE_NAME
+    console = stderr_console()
+    for line in recover(target):
+        console.print(f"note: {line}", soft_wrap=True)
+    check_file_destination(target, force=force)
+    with progress_bar(console, quiet=quiet) as progress:
+        page = _page(run, dict(context.params), progress)
+        with staged_file(target, force=force) as file:
+            file.write_bytes(page.encode("utf-8", "backslashreplace"))
+    if not quiet:
+        console.print(f"wrote {target}", soft_wrap=True, markup=False)
+
+
+def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
+    """Compute what the page draws and render it."""
+    from clustersplit_cli.cli.command_line import reproducing_command
+    from clustersplit_cli.cli.earlier import earlier_run
+    from clustersplit_cli.data.readers import load
+    from clustersplit_cli.data.runs import Run
+    from clustersplit_cli.reports.html import render_html
+    from clustersplit_cli.reports.json_report import load_report
+
+    content = load_report(run.report_text, source=str(run.report_path))
+    earlier = earlier_run(run.directory, content, given)
+    dataset = load(earlier.request, progress)
+    _refuse_other_input(content, dataset)
+    portray = _portrait if isinstance(run, Run) else _parts_portrait
+    portrait = portray(run, dataset, earlier.options, content, progress)
+    source = given["features"] or earlier.stated_features
+    command = reproducing_command(content, source, run.directory)
+    return render_html(content, portrait, title=source.name, command=command)
+
+
+def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any) -> Portrait:
+    import numpy as np
+
+    from clustersplit_cli.pipeline import run as pipeline
+    from clustersplit_cli.stopwatch import Stopwatch
+
+    _refuse_other_rows(run.directory, [run.train, run.val], dataset)
+    members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
+    with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
+        return pipeline.portrait_of(setting, members)
+
+
+def _parts_portrait(
+    run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
+) -> PartsPortrait:
+    from clustersplit_cli.pipeline.partitioning import parted_setting, portrait_of_parts
+    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.verification.parts import stated_parting
+
+    _refuse_other_rows(run.directory, list(run.parts.values()), dataset)
+    parting = stated_parting(content["config"])
+    with parted_setting(dataset, options, parting, Stopwatch(), progress) as setting:
+        return portrait_of_parts(setting, run.labels[dataset.rows], content["objective"]["ssq_total"])
+
+
+def _refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:
+    """A map of other rows under the old numbers would mislead."""
+    then = sorted((file["role"], file["sha256"]) for file in report["input"]["files"])
+    now = sorted((file.role, file.sha256) for file in dataset.files)
+    if then != now:
+        changed = next((file.path for file in dataset.files if (file.role, file.sha256) not in then), None)
+        what = f"{changed} is not the file" if changed else "these are not the files"
+        raise InputError(
+            f"{what} that the run was made from",
+            hint="name the original with --features, or make the split again",
+        )
+
+
+def _refuse_other_rows(directory: Path, parts: list[NDArray[np.int64]], dataset: Dataset) -> None:
+    import numpy as np
+
+    together = np.sort(np.concatenate(parts))
+    if not (all(map(len, parts)) and np.array_equal(together, dataset.rows)):
+        raise InputError(
+            f"the index files of {directory} do not describe a split of the input",
+            hint=f"see what is wrong with clustersplit verify {directory}",
+        )

@@ -1,0 +1,200 @@
+"""`clustersplit split`: from a feature file to index files and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from clustersplit_cli.cli import engine as scale
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
+from clustersplit_cli.cli.output import Output
+from clustersplit_cli.cli.parting import run_named_parts
+from clustersplit_cli.cli.replay import was_said, with_earlier_options
+from clustersplit_cli.cli.run import read_and_work, show_result
+from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import SplitOptions, parse_families
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import Dataset, ReadRequest
+    from clustersplit_cli.pipeline.run import Split
+    from clustersplit_cli.progress import Progress
+    from clustersplit_cli.stopwatch import Stopwatch
+
+
+def split(
+    context: typer.Context,
+    features: opt.Features,
+    columns: opt.Columns = None,
+    label: opt.Label = None,
+    domain: opt.Domain = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    id: opt.IdColumn = None,
+    exclude: opt.Exclude = None,
+    drop_invalid: opt.DropInvalid = False,
+    holdout: opt.Holdout = "0.2",
+    parts: opt.Parts = None,
+    stratify: opt.Stratify = None,
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    label_bins: opt.LabelBins = None,
+    keep_together: opt.KeepTogether = None,
+    force_train: opt.ForceTrain = None,
+    force_val: opt.ForceVal = None,
+    kernel: opt.Kernel = "rbf",
+    gamma: opt.Gamma = None,
+    degree: opt.Degree = None,
+    standardize: opt.Standardize = "none",
+    nystrom: opt.Nystrom = "auto",
+    restarts: opt.Restarts = 10,
+    effort: opt.Effort = "normal",
+    max_iter: opt.MaxIter = 100,
+    seed: opt.Seed = 0,
+    solver: opt.Solver = "auto",
+    certify: opt.Certify = "auto",
+    bound: opt.Bound = "auto",
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    passes: scale.Passes = None,
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
+    out: opt.Out = None,
+    format: opt.Format = None,
+    annotate: opt.Annotate = None,
+    html: opt.Html = False,
+    force: opt.Force = False,
+    config: opt.Config = None,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Split a feature file into training and validation rows.
+
+    The validation rows differ from the training rows as much as possible, measured by the maximum mean
+    discrepancy, while every (label, domain) cell keeps its share h. Writes train and val index
+    files and report.json. With --parts, any number of parts of any shares.
+    """
+    given = with_earlier_options(context, config)
+    if given["parts"] is None:
+        _run(features, given)
+    else:
+        scale.refuse_engine(scale.engine_options(given), "split --parts")
+        run_named_parts(features, given, was_said(context, "holdout"))
+
+
+def _run(features: Path, given: Mapping[str, Any]) -> None:
+    """Check everything that can be checked, then read, split and write."""
+    from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.options import check_options
+
+    checked = check_options(SplitOptions(**{field.name: given[field.name] for field in fields(SplitOptions)}))
+    engine = scale.engine_options(given)
+    request = read_request(features, given)
+    output = Output.from_options(features, given)
+    engine, reason = scale.settled_if_readable(engine, request, checked)
+    if engine.engine != LOCAL:
+        return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
+    console = stderr_console()
+
+    def work(dataset: Dataset, config: Mapping[str, Any], watch: Stopwatch, progress: Progress) -> Split:
+        with watch.step("import"):
+            from clustersplit_cli.pipeline import run as pipeline
+
+        return pipeline.split(
+            dataset, checked, config=config, stopwatch=watch, progress=progress, with_portrait=output.html
+        )
+
+    dataset, result = read_and_work(request, given, checked, output, console, work)
+    show_result(result.report, output.write(dataset, result), quiet=given["quiet"], console=console)
+
+
+def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
+    """Put the reading options in the readers' words."""
+    from clustersplit_cli.data.dataset import ReadRequest
+
+    words, families = parse_families(given["stratify"])
+    return ReadRequest(
+        path=features,
+        columns=_globs(given["columns"] or []),
+        label=given["label"],
+        domain=given["domain"],
+        label_file=given["label_file"],
+        domain_file=given["domain_file"],
+        metadata=given["metadata"],
+        stratify=words,
+        families=families,
+        exclude=tuple(_column_and_value(text) for text in given["exclude"] or ()),
+        id_column=given["id"],
+        drop_invalid=given["drop_invalid"],
+        label_bins=given.get("label_bins"),
+        together=given.get("keep_together"),
+        force_train=given.get("force_train"),
+        force_val=given.get("force_val"),
+    )
+
+
+def inputs_of(request: ReadRequest) -> list[Path]:
+    """Every file or directory that will be read."""
+    companions = (
+        *(request.label_file, request.domain_file, request.metadata),
+        *(request.force_train, request.force_val),
+    )
+    return [request.path, *(path for path in companions if path is not None)]
+
+
+def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> dict[str, Any]:
+    """The options of reading and writing as they were resolved, in the form `--config` takes back."""
+
+    def column(word: str, name: str | None, companion: Path | None) -> str | None:
+        if name is not None and name != word:
+            return name
+        # The default name tells nothing unless it was used: an earlier run's is left to default again.
+        used = word in dataset.categories or any(word == excluded for excluded, _ in request.exclude)
+        return word if used and companion is None else None
+
+    def text(path: Path | None) -> str | None:
+        return None if path is None else str(path)
+
+    return {
+        "columns": list(request.columns),
+        "label": column("label", request.label, request.label_file),
+        "domain": column("domain", request.domain, request.domain_file),
+        "label_file": text(request.label_file),
+        "domain_file": text(request.domain_file),
+        "metadata": text(request.metadata),
+        "stratify": [",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)],
+        "exclude": [f"{column}={value}" for column, value in request.exclude],
+        "id": request.id_column,
+        "drop_invalid": request.drop_invalid,
+        "parts": None,
+        "label_bins": request.label_bins,
+        "keep_together": request.together,
+        "force_train": text(request.force_train),
+        "force_val": text(request.force_val),
+        "format": list(output.formats),
+    }
+
+
+def _globs(texts: list[str]) -> tuple[str, ...]:
+    """Read --columns: every text may hold several globs."""
+    globs = tuple(glob for text in texts for glob in text.split(","))
+    if "" in globs:
+        raise UsageError("--columns has an empty name", hint="for example --columns 'f*' or --columns a,b")
+    return globs
+
+
+def _column_and_value(text: str) -> tuple[str, str]:
+    column, separator, value = text.partition("=")
+    if not separator or not column:
+        raise UsageError(
+            f"--exclude '{text}' is not COLUMN=VALUE", hint="for example --exclude domain=sketch"
+        )
+    return column, value

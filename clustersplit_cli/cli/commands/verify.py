@@ -1,0 +1,333 @@
+"""`clustersplit verify`: is a split what its report, or its user, says it is?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clustersplit_cli.cli import engine as scale
+from clustersplit_cli.cli import options as opt
+from clustersplit_cli.cli import pieces
+from clustersplit_cli.engine_options import AUTO, LOCAL
+from clustersplit_cli.errors import (
+    CheckFailedError,
+    ClusterSplitError,
+    InfeasibleError,
+    InputError,
+    UsageError,
+)
+from clustersplit_cli.options import SplitOptions
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.engine_options import EngineOptions
+    from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.progress import Progress
+    from clustersplit_cli.reports.verification import Check
+
+OTHERS = "Splits by other tools"
+Subject = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        help="A directory that `split` or `baseline` wrote; with --train and --val, the features.",
+        show_default=False,
+    ),
+]
+FeaturesPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--features",
+        rich_help_panel=opt.INPUT,
+        metavar="FEATURES",
+        help="Where the input is now.",
+        show_default="its path in the report, from the working directory or the run's",
+    ),
+]
+Train = Annotated[
+    Path | None,
+    typer.Option(
+        "--train", rich_help_panel=OTHERS, metavar="FILE", help="Training rows: NPY, text or Parquet."
+    ),
+]
+Val = Annotated[
+    Path | None,
+    typer.Option("--val", rich_help_panel=OTHERS, metavar="FILE", help="Validation rows."),
+]
+Rerun = Annotated[
+    bool,
+    typer.Option(
+        "--rerun",
+        rich_help_panel=opt.METHOD,
+        help="Also search again, and compare the split, the trace and all restarts.",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", rich_help_panel=opt.OUTPUT, help="Also print the checks to stdout.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", rich_help_panel=opt.OUTPUT, help="Show only checks that failed.")
+]
+
+# A run directory has its own configuration; its files may have moved.
+_MOVABLE = ("label_file", "domain_file", "metadata", "force_train", "force_val")
+_ONLY_FOR_OTHERS = (
+    *("train", "val", "columns", "label", "domain", "exclude", "drop_invalid"),
+    *("holdout", "stratify", "tolerance", "rounding", "label_bins", "keep_together"),
+)
+_ONLY_FOR_RUNS = ("features", "rerun")
+
+
+def verify(
+    context: typer.Context,
+    path: Subject,
+    features: FeaturesPath = None,
+    label_file: opt.LabelFile = None,
+    domain_file: opt.DomainFile = None,
+    metadata: opt.Metadata = None,
+    train: Train = None,
+    val: Val = None,
+    columns: opt.Columns = None,
+    label: opt.Label = None,
+    domain: opt.Domain = None,
+    exclude: opt.Exclude = None,
+    drop_invalid: opt.DropInvalid = False,
+    holdout: opt.Holdout = "0.2",
+    stratify: opt.Stratify = None,
+    tolerance: opt.Tolerance = None,
+    rounding: opt.Rounding = None,
+    label_bins: opt.LabelBins = None,
+    keep_together: opt.KeepTogether = None,
+    force_train: opt.ForceTrain = None,
+    force_val: opt.ForceVal = None,
+    rerun: Rerun = False,
+    memory: opt.Memory = None,
+    threads: opt.Threads = None,
+    engine: scale.Engine = "auto",
+    spill: scale.Spill = None,
+    scheduler: scale.Scheduler = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Check a split: recompute everything from the input and the index files.
+
+    For a directory that `split` or `baseline` wrote, only the configuration is taken from its report, and
+    whatever else the report states is computed again. For a split by another tool give the features, --train
+    and --val: it must be a split of the rows, and every cell must have its share. Exits with 1 if a
+    check fails.
+    """
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.reports.json_report import render_json
+    from clustersplit_cli.reports.verification import render_verification, verification
+
+    given = dict(context.params)
+    said = {
+        name
+        for name in given
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    }
+    by_others = train is not None or val is not None
+    _refuse_mixture(said, by_others)
+    console = stderr_console()
+    with progress_bar(console, quiet=quiet) as progress:
+        checks = _of_others(path, given, progress) if by_others else _of_run(path, given, progress)
+        found = verification(str(path), tuple(checks))
+    render_verification(found, console=console, failures_only=quiet)
+    if json:
+        print_to_stdout(render_json(found))
+    if not found.passed:
+        names = ", ".join(check.name for check in found.failures)
+        raise CheckFailedError(f"{len(found.failures)} of {len(found.checks)} checks failed: {names}")
+
+
+def _refuse_mixture(said: set[str], by_others: bool) -> None:
+    """Refuse options that would have no effect."""
+    if by_others and not {"train", "val"} <= said:
+        missing = "--val" if "train" in said else "--train"
+        raise UsageError(f"{missing} is missing", hint="give both --train FILE and --val FILE")
+    idle = said & set(_ONLY_FOR_RUNS if by_others else _ONLY_FOR_OTHERS)
+    if idle:
+        flags = ", ".join(
+            "--h" if name == "holdout" else f"--{name.replace('_', '-')}" for name in sorted(idle)
+        )
+        raise UsageError(
+            f"{flags} has no effect here",
+            hint="it belongs to the check of a run directory"
+            if by_others
+            else "a run directory has its own configuration; give --train and --val for a split by others",
+        )
+
+
+def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
+    """Check a split of which only the index files are known."""
+    from clustersplit_cli.cli.commands.split import read_request
+    from clustersplit_cli.data.readers import load
+    from clustersplit_cli.verification import verify_split
+    from clustersplit_cli.verification.files import read_pair
+
+    options = _checked({name: given[name] for name in ("holdout", "tolerance", "rounding", "memory")})
+    request = read_request(path, {**given, "id": None})
+    indices = read_pair(given["train"], given["val"])
+    yield from verify_split(indices, load(request, progress), options)
+
+
+def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
+    """Check a run directory; what cannot even be read is a check that failed."""
+    from clustersplit_cli.cli.commands.split import read_request, reading_config
+    from clustersplit_cli.cli.output import Output
+    from clustersplit_cli.cli.replay import replayed_options
+    from clustersplit_cli.data.destination import REPORT_NAME
+    from clustersplit_cli.data.readers import load
+    from clustersplit_cli.data.runs import is_parted
+    from clustersplit_cli.reports.json_report import load_report
+    from clustersplit_cli.reports.verification import FAILED, OK, Check
+    from clustersplit_cli.verification import Claim, locate_inputs, verify_run
+    from clustersplit_cli.verification.files import (
+        IndexFiles,
+        read_run_indices,
+        report_text,
+        stated_formats,
+    )
+    from clustersplit_cli.verification.parts import PartedClaim, verify_parts
+
+    text = report_text(directory)
+    try:
+        report = load_report(text, source=REPORT_NAME)
+        earlier = {**_unsaid(), **replayed_options(report["config"], directory / REPORT_NAME)}
+        options = _checked(
+            {
+                **{name: earlier[name] for name in _SPLIT_OPTIONS if name in earlier},
+                "memory": given["memory"],
+                "threads": given["threads"],
+            }
+        )
+    except ClusterSplitError as error:
+        yield Check("report", FAILED, error.message)
+        return
+    yield Check("report", OK, f"readable, schema version {report['schema_version']}")
+    formats = stated_formats(report["config"])
+    stated = read_request(Path(), earlier)
+    located = locate_inputs(
+        directory, report, stated, {name: given[name] for name in ("features", *_MOVABLE)}
+    )
+    parted_run = is_parted(report["config"])
+    engine = scale.engine_options(given)
+    if parted_run and engine.engine not in (AUTO, LOCAL):
+        yield from _parts_in_pieces(directory, report, located, options, engine, given, progress)
+        return
+    if not parted_run:
+        # Input that cannot be read is found, and told, by what follows.
+        engine, reason = scale.settled_if_readable(engine, located, options)
+        if engine.engine != LOCAL:
+            yield from _in_pieces(
+                directory, report, located, stated, options, engine, reason, given, progress
+            )
+            return
+    indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
+    try:
+        dataset = load(located, progress)
+    except InputError as error:
+        if not parted_run:
+            yield indices.check
+        yield Check("input", FAILED, error.message)
+        return
+    output = Output(None, tuple(formats), None, False, False, located.path)
+    config = reading_config(stated, dataset, output)
+    how = {"rerun": given["rerun"], "progress": progress}
+    try:
+        if parted_run:
+            parted = PartedClaim(directory, report, {**config, **_made(report)}, formats)
+            yield from verify_parts(parted, dataset, options, **how)
+        else:
+            claim = Claim(directory, report, config, indices)
+            yield from verify_run(claim, dataset, options, **how)
+    except (
+        InputError,
+        UsageError,
+        InfeasibleError,
+    ) as error:  # the input has become one that such a run would refuse
+        yield Check("recomputed results", FAILED, error.message)
+
+
+def _in_pieces(
+    directory: Path,
+    report: Mapping[str, Any],
+    located: ReadRequest,
+    stated: ReadRequest,
+    options: CheckedOptions,
+    engine: EngineOptions,
+    reason: str,
+    given: Mapping[str, Any],
+    progress: Progress,
+) -> Iterator[Check]:
+    """Check a run directory whose rows are read in pieces."""
+    from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.output import Output
+    from clustersplit_cli.data.readers.naming import shown
+    from clustersplit_cli.verification import Claim
+    from clustersplit_cli.verification.files import IndexFiles, stated_formats
+    from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
+
+    if report["plan"]["geometry"] == "dense":
+        raise UsageError(
+            f"the run in {shown(directory)} has the exact kernel, which takes all rows in one place",
+            hint="use --engine local, with --memory enough for it",
+        )
+    output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
+    passes = report["config"].get("passes")
+    engine = replace(engine, passes=passes if isinstance(passes, int) else None)
+    with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as job:
+        config = pieces.reading_config_of(stated, job, output)
+        claim = Claim(directory, report, config, IndexFiles({}, ()))
+        yield from verify_run_in_pieces(claim, job, rerun=given["rerun"])
+
+
+def _parts_in_pieces(
+    directory: Path,
+    report: Mapping[str, Any],
+    located: ReadRequest,
+    options: CheckedOptions,
+    engine: EngineOptions,
+    given: Mapping[str, Any],
+    progress: Progress,
+) -> Iterator[Check]:
+    """Check what sizes tell of folds or parts whose rows are read in pieces."""
+    from clustersplit_cli.verification.files import stated_formats
+    from clustersplit_cli.verification.parts import PartedClaim
+    from clustersplit_cli.verification.parts_in_pieces import verify_parts_in_pieces
+
+    idle = [f"--{name}" for name in ("rerun", "spill") if given[name]]
+    if idle:
+        raise UsageError(
+            f"{idle[0]} has no effect on folds and parts with --engine {engine.engine}, which only counts",
+            hint="leave it out, or use --engine local",
+        )
+    claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]))
+    with pieces.counting_job(located, options, engine, "", progress) as job:
+        yield from verify_parts_in_pieces(claim, job)
+
+
+def _made(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say into what rows were parted."""
+    return {name: report["config"][name] for name in ("k", "parts") if name in report["config"]}
+
+
+_SPLIT_OPTIONS = tuple(field.name for field in fields(SplitOptions))
+
+
+def _unsaid() -> dict[str, Any]:
+    """Reading options that a run did not use."""
+    nothing = dict.fromkeys(("columns", "label", "domain", "stratify", "exclude", "id", *_MOVABLE))
+    return {**nothing, "drop_invalid": False}
+
+
+def _checked(given: Mapping[str, Any]) -> CheckedOptions:
+    from clustersplit_cli.options import check_options
+
+    return check_options(SplitOptions(**given))

@@ -1,0 +1,1 @@
+"""The assignment step: which rows go where, given each row's cost of going there."""

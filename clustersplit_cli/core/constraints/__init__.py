@@ -1,0 +1,1 @@
+"""What a split must meet: cells, quotas, tolerances, families, groups."""

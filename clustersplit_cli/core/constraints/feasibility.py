@@ -1,0 +1,261 @@
+"""Can all bounds be met at once? By which counts, with what tolerance; and if not, why not.
+
+Atoms with the same rows in every cell are interchangeable here, so the programs have one integer variable
+per class of atoms, however many rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints.cells import bounds
+from clustersplit_cli.core.constraints.tolerance import GRID, smallest_tolerance
+
+MOST_CELLS = 12
+"""Cells of units among which a conflict is looked for; beyond that, naming them would help nobody."""
+SECONDS = 60.0
+"""Time after which the smallest tolerance is the best one found, not one proven smallest."""
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Bounds on the validation rows of cells, and the classes of atoms that can meet them.
+
+    Attributes
+    ----------
+    matrix : (cells, classes) sparse, rows in each cell of one atom of each class.
+    available : (classes,) free atoms.
+    taken : (cells,) rows that are forced into validation.
+    """
+
+    matrix: Any
+    available: Counts
+    taken: Counts
+    lower: Counts
+    upper: Counts
+
+    def within(self, lower: Counts, upper: Counts) -> Demand:
+        """The same classes with other bounds."""
+        return replace(self, lower=lower, upper=upper)
+
+
+def find_counts(
+    demand: Demand, goal: NDArray[np.float64] | None = None, *, seconds: float = SECONDS
+) -> Counts | None:
+    """Find how many atoms of each class meet all bounds, near a goal if there is one; None if none do."""
+    from scipy import sparse
+
+    n_classes = demand.matrix.shape[1]
+    low, high = demand.lower - demand.taken, demand.upper - demand.taken
+    if goal is None:
+        values, _ = _integers(
+            np.zeros(n_classes), demand.matrix, low, high, demand.available, np.ones(n_classes), seconds
+        )
+        return None if values is None else np.round(values).astype(np.int64)
+    # Beside every count its distance d from the goal: d >= count - goal and d >= goal - count.
+    one = sparse.identity(n_classes, format="csr")
+    matrix = sparse.bmat([[demand.matrix, None], [one, -one], [-one, -one]], format="csr")
+    free = np.full(n_classes, -np.inf)
+    values, _ = _integers(
+        np.concatenate([np.zeros(n_classes), np.ones(n_classes)]),
+        matrix,
+        np.concatenate([low, free, free]),
+        np.concatenate([high, goal, -goal]),
+        np.concatenate([demand.available, np.full(n_classes, np.inf)]),
+        np.concatenate([np.ones(n_classes), np.zeros(n_classes)]),
+        seconds,
+    )
+    return None if values is None else np.round(values[:n_classes]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class FoundTolerance:
+    """The smallest uniform tolerance, and whether it is proven to be that."""
+
+    value: Fraction
+    proven: bool
+
+
+def find_tolerance(
+    demand: Demand, sizes: Sequence[int], holdout: Fraction, is_open: NDArray[np.bool_]
+) -> FoundTolerance | None:
+    """Find the smallest tolerance with which the open cells, all alike, can be met.
+
+    Parameters
+    ----------
+    sizes : rows of every cell.
+    is_open : (cells,) which cells have that tolerance; the others keep their bounds.
+
+    Returns
+    -------
+    None if no tolerance makes the other cells' bounds feasible.
+    """
+    from scipy import sparse
+
+    # A count of a needs t >= 1 - (a + 1/2)/s and t >= (a - 1/2)/s - 1, where s = h |cell|.
+    share = np.array([float(holdout * size) for size in sizes])
+    n_classes = demand.matrix.shape[1]
+    scaled = sparse.diags(1.0 / share[is_open]) @ demand.matrix[is_open]
+    start, half = demand.taken[is_open] / share[is_open], 0.5 / share[is_open]
+    one = np.ones((int(is_open.sum()), 1))
+    matrix = sparse.bmat(
+        [[demand.matrix[~is_open], None], [scaled, one], [scaled, -one]]
+        if not is_open.all()
+        else [[scaled, one], [scaled, -one]],
+        format="csr",
+    )
+    fixed_low = (demand.lower - demand.taken)[~is_open]
+    fixed_high = (demand.upper - demand.taken)[~is_open]
+    unbounded = np.full(len(start), np.inf)
+    values, proven = _integers(
+        np.append(np.zeros(n_classes), 1.0),
+        matrix,
+        np.concatenate([fixed_low, 1.0 - half - start, -unbounded]),
+        np.concatenate([fixed_high, unbounded, 1.0 + half - start]),
+        np.append(demand.available, np.inf),
+        np.append(np.ones(n_classes), 0.0),
+        SECONDS,
+    )
+    if values is None:
+        return None
+    counts = demand.taken + (demand.matrix @ np.round(values[:n_classes]).astype(np.int64))
+    open_cells = np.flatnonzero(is_open).tolist()
+
+    def needed(counts: Counts) -> Fraction:
+        each = (smallest_tolerance(sizes[cell], holdout, int(counts[cell])) for cell in open_cells)
+        return max(each, default=Fraction(0))
+
+    value = needed(counts)
+    # Counts that differ by less than the solver's tolerances: ask for the next smaller value outright.
+    while value > 0:
+        lower, upper = demand.lower.copy(), demand.upper.copy()
+        for cell in open_cells:
+            lower[cell], upper[cell] = bounds(sizes[cell], holdout, value - Fraction(1, GRID))
+        found = find_counts(demand.within(lower, upper), seconds=SECONDS / 6)
+        if found is None:
+            break
+        value = needed(demand.taken + demand.matrix @ found)
+    return FoundTolerance(value, proven)
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Bounds that cannot be met together, none of which could be left out, and counts that come closest.
+
+    Attributes
+    ----------
+    at_least, at_most : cells whose lower, and whose upper bounds are in conflict.
+    counts : (cells,) validation rows of a choice that breaks as few bounds, by as few rows, as possible.
+    """
+
+    at_least: tuple[int, ...]
+    at_most: tuple[int, ...]
+    counts: Counts
+
+
+def find_conflict(demand: Demand) -> Conflict:
+    """Find a minimal set of bounds that cannot be met together; there must be one."""
+    counts, _ = _elastic(demand, integers=True)
+    _, duals = _elastic(demand, integers=False)
+    candidates = [int(bound) for bound in np.flatnonzero(np.abs(duals) > 1e-9)]
+    n_cells = len(demand.lower)
+    if not _is_infeasible(demand, candidates):
+        # The relaxed program can be met: only whole atoms cannot. Begin with the cells that were missed.
+        missed = np.flatnonzero((counts < demand.lower) | (counts > demand.upper)).tolist()
+        candidates = []
+        for cell in [*missed, *(cell for cell in range(n_cells) if cell not in missed)]:
+            if candidates and (_is_infeasible(demand, candidates) or len(candidates) >= 2 * MOST_CELLS):
+                break
+            candidates += [cell, n_cells + cell]
+    kept = list(candidates)
+    for bound in reversed(candidates):
+        without = [other for other in kept if other != bound]
+        if _is_infeasible(demand, without):
+            kept = without
+    at_least = tuple(sorted(bound for bound in kept if bound < n_cells))
+    return Conflict(at_least, tuple(sorted(bound - n_cells for bound in kept if bound >= n_cells)), counts)
+
+
+def _is_infeasible(demand: Demand, bounds: Sequence[int]) -> bool:
+    """Whether some bounds exclude each other: lower ones are numbered by cell, upper ones come after them."""
+    n_cells = len(demand.lower)
+    lower = np.full(n_cells, -np.inf)
+    upper = np.full(n_cells, np.inf)
+    for bound in bounds:
+        if bound < n_cells:
+            lower[bound] = demand.lower[bound] - demand.taken[bound]
+        else:
+            upper[bound - n_cells] = demand.upper[bound - n_cells] - demand.taken[bound - n_cells]
+    n_classes = demand.matrix.shape[1]
+    values, settled = _integers(
+        np.zeros(n_classes), demand.matrix, lower, upper, demand.available, np.ones(n_classes), 2.0
+    )
+    return values is None and settled
+
+
+def _elastic(demand: Demand, *, integers: bool) -> tuple[Counts, NDArray[np.float64]]:
+    """Break the bounds by as few rows as possible; return the counts, or the duals of all bounds."""
+    from scipy import sparse
+
+    n_cells, n_classes = demand.matrix.shape
+    low, high = demand.lower - demand.taken, demand.upper - demand.taken
+    one = sparse.identity(n_cells, format="csr")
+    if integers:
+        values, _ = _integers(
+            np.concatenate([np.zeros(n_classes), np.ones(2 * n_cells)]),
+            sparse.hstack([demand.matrix, one, -one], format="csr"),
+            low,
+            high,
+            np.concatenate([demand.available, np.full(2 * n_cells, np.inf)]),
+            np.concatenate([np.ones(n_classes), np.zeros(2 * n_cells)]),
+            SECONDS,
+        )
+        assert values is not None  # slack makes everything feasible
+        found = np.round(values[:n_classes]).astype(np.int64)
+        return demand.taken + demand.matrix @ found, np.zeros(0)
+    from scipy.optimize import linprog
+
+    relaxed = linprog(
+        np.concatenate([np.zeros(n_classes), np.ones(2 * n_cells)]),
+        A_ub=sparse.bmat([[-demand.matrix, -one, None], [demand.matrix, None, -one]], format="csc"),
+        b_ub=np.concatenate([-low, high]),
+        bounds=np.column_stack(
+            [
+                np.zeros(n_classes + 2 * n_cells),
+                np.concatenate([demand.available, np.full(2 * n_cells, np.inf)]),
+            ]
+        ),
+        method="highs-ds",
+    )
+    return np.zeros(0, dtype=np.int64), np.asarray(relaxed.ineqlin.marginals)
+
+
+def _integers(
+    costs: NDArray[np.float64],
+    matrix: Any,
+    lower: NDArray[Any],
+    upper: NDArray[Any],
+    most: NDArray[Any],
+    integral: NDArray[np.float64],
+    seconds: float,
+) -> tuple[NDArray[np.float64] | None, bool]:
+    """Minimise costs'x; return x, or None, and whether that is settled rather than out of time."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    if (np.asarray(lower) > np.asarray(upper)).any():
+        return None, True
+    found = milp(
+        costs,
+        integrality=integral,
+        bounds=Bounds(np.zeros(len(costs)), np.asarray(most, dtype=np.float64)),
+        constraints=LinearConstraint(matrix, lower, upper),
+        options={"time_limit": seconds, "mip_rel_gap": 0.0},
+    )
+    return found.x, found.status in (0, 2)

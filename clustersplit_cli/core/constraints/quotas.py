@@ -1,0 +1,217 @@
+"""Parts of any number and share: how many rows of every cell each part gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints.cells import Cells, bounds, parse_share, round_half_up
+from clustersplit_cli.errors import InfeasibleError, UsageError
+
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class PartQuotas:
+    """Cells, and how many of each cell's rows go to each part: `lower <= count <= upper`.
+
+    Attributes
+    ----------
+    names, shares : of the parts.
+    target, lower, upper : (cells, parts)
+    pinned : (n,) the part that a row is forced into; -1: none. Empty where cells are known by sizes alone.
+    """
+
+    cells: Cells
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...]
+    target: NDArray[np.int64]
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+    pinned: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Number of rows; cells may be known by their sizes alone."""
+        return int(self.cells.sizes.sum())
+
+    @property
+    def k(self) -> int:
+        """Number of parts."""
+        return len(self.names)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every count is fixed."""
+        return bool((self.lower == self.upper).all())
+
+    def counts(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of each cell in each part, shape (cells, parts)."""
+        flat = np.bincount(self.cells.codes * self.k + labels, minlength=self.target.size)
+        return flat.reshape(self.target.shape)
+
+
+def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
+    """Read `train=0.7,val=0.15,test=0.15`: shares that add up to 1, but for the rounding of decimals.
+
+    >>> parse_parts("a=0.5,b=0.5")
+    (('a', Fraction(1, 2)), ('b', Fraction(1, 2)))
+    """
+    example = "for example --parts train=0.7,val=0.15,test=0.15"
+    parts: list[tuple[str, Fraction]] = []
+    for piece in text.split(","):
+        name, separator, share = piece.strip().partition("=")
+        if not separator or not name:
+            raise UsageError(f"--parts '{piece.strip()}' is not NAME=SHARE", hint=example)
+        if not all(letter.isalnum() or letter in "-_" for letter in name) or name in _RESERVED:
+            raise UsageError(
+                f"--parts '{name}' cannot name a file of rows",
+                hint=f"use letters, digits, - and _, but none of {', '.join(_RESERVED)}",
+            )
+        try:
+            parts.append((name, parse_share(share, "--parts")))
+        except UsageError:
+            raise UsageError(f"--parts {piece.strip()}: '{share}' is not a number", hint=example) from None
+        if not 0 < parts[-1][1] < 1:
+            raise UsageError(f"--parts {name}={share} must lie strictly between 0 and 1", hint=example)
+    names = [name for name, _ in parts]
+    if len(parts) < FEWEST or len(set(names)) < len(names):
+        raise UsageError(f"--parts '{text}' needs at least two parts of different names", hint=example)
+    total = sum((share for _, share in parts), Fraction(0))
+    if abs(total - 1) > SLIP:
+        raise UsageError(f"the shares of --parts add up to {float(total):.10g}, not to 1", hint=example)
+    # Thirds have no end as decimals: the last part makes up for what they lack.
+    last, rest = parts[-1], parts[:-1]
+    return (*rest, (last[0], last[1] + 1 - total))
+
+
+SLIP = Fraction(1, 10**9)
+_RESERVED = ("report", "folds", "excluded", "dropped")
+
+
+def fold_quotas(cells: Cells, k: int) -> PartQuotas:
+    """Give every fold an equal share of every cell; who gets a cell's extra rows goes round.
+
+    So that all folds have equally many rows, but for one, and the cells stay independent of each other.
+
+    Raises
+    ------
+    InfeasibleError
+        If there are fewer rows than folds.
+    """
+    n = int(cells.sizes.sum())
+    if n < k:
+        raise InfeasibleError(f"{n} rows cannot make {k} folds", hint=f"use --k {max(n, FEWEST)} or less")
+    base, extra = np.divmod(cells.sizes, k)
+    begins = np.concatenate([[0], np.cumsum(extra)[:-1]])
+    turn = (np.arange(k)[None, :] - begins[:, None]) % k
+    target = (base[:, None] + (turn < extra[:, None])).astype(np.int64)
+    names = tuple(f"fold_{fold}" for fold in range(k))
+    free = np.full(len(cells.codes), -1, dtype=np.int64)
+    return PartQuotas(cells, names, (Fraction(1, k),) * k, target, target, target, free)
+
+
+def part_quotas(
+    cells: Cells,
+    parts: Sequence[tuple[str, Fraction]],
+    tolerance: Sequence[Fraction],
+    pinned: NDArray[np.int64] | None = None,
+) -> PartQuotas:
+    """Give every part its share of every cell, rounded so that cells and parts both add up.
+
+    Every count is its share rounded down or up, all rows of a cell go somewhere, and the parts' totals are
+    their shares of all rows, rounded: such a rounding always exists.
+
+    Parameters
+    ----------
+    tolerance : of every cell.
+    pinned : (n,) the part that a row is forced into; -1: none.
+    """
+    names, shares = tuple(name for name, _ in parts), tuple(share for _, share in parts)
+    target = _rounded(cells, shares)
+    lower, upper = target.copy(), target.copy()
+    for cell, allowed in enumerate(tolerance):
+        if allowed > 0:
+            reach = [bounds(int(cells.sizes[cell]), share, allowed) for share in shares]
+            lower[cell] = np.minimum(target[cell], [low for low, _ in reach])
+            upper[cell] = np.maximum(target[cell], [high for _, high in reach])
+    pins = np.full(len(cells.codes), -1, dtype=np.int64) if pinned is None else pinned
+    quotas = PartQuotas(cells, names, shares, target, lower, upper, pins)
+    _refuse_impossible(quotas)
+    return quotas
+
+
+def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
+    """Round the table of shares, its row sums and its column sums together (a transportation problem)."""
+    from scipy import sparse
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    n_cells, k, n = len(cells.sizes), len(shares), int(cells.sizes.sum())
+    exact = [[share * int(size) for share in shares] for size in cells.sizes]
+    floors = np.array([[int(value) for value in row] for row in exact], dtype=np.int64)
+    rest = np.array([[float(value - int(value)) for value in row] for row in exact])
+    totals = _largest_remainders([share * n for share in shares], n)
+    per_cell, per_part = cells.sizes - floors.sum(axis=1), np.array(totals) - floors.sum(axis=0)
+    rows = sparse.kron(sparse.identity(n_cells), np.ones((1, k)))
+    columns = sparse.kron(np.ones((1, n_cells)), sparse.identity(k))
+    found = milp(
+        (1.0 - 2.0 * rest).reshape(-1),
+        integrality=np.ones(n_cells * k),
+        bounds=Bounds(0, (rest > 0).astype(np.float64).reshape(-1)),
+        constraints=LinearConstraint(
+            sparse.vstack([rows, columns]).tocsr(),
+            np.concatenate([per_cell, per_part]),
+            np.concatenate([per_cell, per_part]),
+        ),
+    )
+    up = np.round(found.x).astype(np.int64).reshape(n_cells, k)
+    return np.asarray(floors + up)
+
+
+def _largest_remainders(exact: Sequence[Fraction], total: int) -> list[int]:
+    """Round numbers that add up to a whole one so that they still do."""
+    rounded = [int(value) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (rounded[i] - exact[i], i))
+    for place in by_remainder[: total - sum(rounded)]:
+        rounded[place] += 1
+    return rounded
+
+
+def _refuse_impossible(quotas: PartQuotas) -> None:
+    """Refuse parts without rows, and more forced rows than a cell has room for."""
+    empty = np.flatnonzero(quotas.upper.sum(axis=0) == 0)
+    if len(empty):
+        part = int(empty[0])
+        share = quotas.shares[part]
+        raise InfeasibleError(
+            f"part {quotas.names[part]} gets no rows: {float(share):g} of {quotas.n} rows rounds to "
+            f"{round_half_up(share * quotas.n)}",
+            hint=f"give it a share of at least {1 / quotas.n:.2g}",
+        )
+    forced = quotas.pinned >= 0
+    if not forced.any():
+        return
+    taken = np.bincount(
+        quotas.cells.codes[forced] * quotas.k + quotas.pinned[forced], minlength=quotas.target.size
+    ).reshape(quotas.target.shape)
+    over = np.argwhere(taken > quotas.upper)
+    if len(over):
+        cell, part = (int(place) for place in over[0])
+        raise InfeasibleError(
+            f"{taken[cell, part]} rows of {quotas.cells.describe(cell)} are forced into "
+            f"{quotas.names[part]}, which has room for {quotas.upper[cell, part]} of them",
+            hint="force fewer rows, or allow more with --tolerance",
+        )
+    least = np.maximum(taken, quotas.lower).sum(axis=1)
+    crowded = np.flatnonzero(least > quotas.cells.sizes)
+    if len(crowded):
+        cell = int(crowded[0])
+        raise InfeasibleError(
+            f"{quotas.cells.describe(cell)} has {quotas.cells.sizes[cell]} rows, but what is forced into "
+            f"some parts and what the others need add up to {least[cell]}",
+            hint="force fewer rows, or allow more with --tolerance",
+        )

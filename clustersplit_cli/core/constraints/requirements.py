@@ -1,0 +1,227 @@
+"""Everything a split must meet: families of cells, rows forced to a side, units that stay together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints.cells import Cells, Constraints, bounded
+from clustersplit_cli.core.constraints.families import (
+    FREE,
+    VAL,
+    atoms_pinned,
+    composition,
+    demand_of,
+    goal_of,
+    joint_targets,
+    limits_of,
+)
+from clustersplit_cli.core.constraints.feasibility import find_counts, find_tolerance
+from clustersplit_cli.core.constraints.infeasible import explain
+from clustersplit_cli.core.constraints.program import Program, column_classes
+from clustersplit_cli.core.constraints.tolerance import Tolerance
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What the user asked for, in the form that reports show and that solvers take.
+
+    Attributes
+    ----------
+    families : for each family its cells with their quotas and bounds.
+    pinned : (n,) -1 for a free row, 0 and 1 for a row forced into training or validation.
+    units : (n,) the unit of every row; None if rows are on their own.
+    rounding : how quotas were rounded.
+    tolerance : of the cells without one of their own.
+    tolerance_proven : whether a tolerance that was to be found is known to be the smallest; None if given.
+    counts : atoms to choose of each class, meeting all bounds; None if the cells separate.
+    """
+
+    families: tuple[Constraints, ...]
+    pinned: NDArray[np.int8]
+    units: NDArray[np.int64] | None
+    rounding: str
+    tolerance: Fraction
+    tolerance_proven: bool | None
+    counts: NDArray[np.int64] | None
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.pinned)
+
+    @property
+    def separates(self) -> bool:
+        """Whether every cell can be decided on its own."""
+        return len(self.families) == 1 and self.units is None
+
+    @property
+    def is_unimodular(self) -> bool:
+        """Whether the relaxed assignment program ends in integers by itself: up to two families of rows."""
+        return len(self.families) <= 2 and self.units is None
+
+    @property
+    def n_atoms(self) -> int:
+        """Rows, or units."""
+        return self.n if self.units is None else int(self.units.max()) + 1
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows of every atom."""
+        return np.ones(self.n, np.int64) if self.units is None else np.bincount(self.units)
+
+    @cached_property
+    def classes(self) -> NDArray[np.int64]:
+        """A number per atom, equal where atoms have as many rows in every cell: what `counts` refers to."""
+        return column_classes(composition([family.cells for family in self.families], self.units).tocsc())
+
+    @cached_property
+    def program(self) -> Program:
+        """The assignment step over rows, or units, as a program for solvers."""
+        lower = np.concatenate([family.lower for family in self.families])
+        upper = np.concatenate([family.upper for family in self.families])
+        matrix = composition([family.cells for family in self.families], self.units)
+        if not any(f.lower.sum() > 0 and f.upper.sum() < self.n for f in self.families):
+            from scipy import sparse
+
+            # No side may be empty, whatever the tolerances allow.
+            matrix = sparse.vstack([matrix, sparse.csr_matrix(self.sizes[None, :])]).tocsr()
+            lower, upper = np.append(lower, 1), np.append(upper, self.n - 1)
+        return Program(matrix, lower, upper, atoms_pinned(self.pinned, self.units))
+
+    @cached_property
+    def working(self) -> Constraints:
+        """Cells of rows that can be exchanged without breaking a bound, and how many of each to choose.
+
+        With one family these are its own cells, apart from rows that are forced to a side; with several
+        they are the joint cells, at counts that meet all families' bounds.
+        """
+        cells = self._refined()
+        free = cells.pins == FREE
+        if self.separates:
+            family = self.families[0]
+            taken = np.bincount(family.cells.codes[self.pinned == VAL], minlength=len(family.target))[
+                cells.parents
+            ]
+            size = cells.sizes
+            lower, target, upper = (
+                np.where(free, np.clip(bound[cells.parents] - taken, 0, size), (cells.pins == VAL) * size)
+                for bound in (family.lower, family.target, family.upper)
+            )
+            return bounded(cells.cells, target, lower, upper)
+        assert self.units is None and self.counts is not None
+        target = np.where(free, self.counts[self.classes[cells.examples]], (cells.pins == VAL) * cells.sizes)
+        return bounded(cells.cells, target, target, target)
+
+    def _refined(self) -> _Refined:
+        """Joint cells of all families, apart by what is forced."""
+        combined = np.zeros(self.n, dtype=np.int64)
+        for family in self.families:
+            combined = combined * len(family.target) + family.cells.codes
+            combined = np.unique(combined, return_inverse=True)[1].reshape(self.n)
+        if (self.pinned == FREE).all() and len(self.families) == 1:
+            combined = self.families[0].cells.codes
+        else:
+            combined = np.unique(combined * 3 + (self.pinned + 1), return_inverse=True)[1].reshape(self.n)
+        n_cells = int(combined.max()) + 1
+        examples = np.empty(n_cells, dtype=np.int64)
+        examples[combined[::-1]] = np.arange(self.n - 1, -1, -1)
+        names = tuple(
+            {
+                word: value
+                for family in self.families
+                for word, value in family.cells.names[family.cells.codes[row]].items()
+            }
+            for row in examples.tolist()
+        )
+        sizes = np.bincount(combined, minlength=n_cells)
+        return _Refined(
+            Cells(combined.astype(np.int64), names, sizes),
+            self.families[0].cells.codes[examples],
+            self.pinned[examples],
+            examples,
+        )
+
+    def is_met_by(self, members: NDArray[np.bool_]) -> bool:
+        """Whether a split of the rows meets everything."""
+        if self.units is not None:
+            inside = np.bincount(self.units[members], minlength=self.n_atoms)
+            if ((inside != 0) & (inside != self.sizes)).any():
+                return False
+        kept = (self.pinned == FREE) | (self.pinned == members)
+        within = all(bool(family.within(members).all()) for family in self.families)
+        return bool(kept.all()) and within
+
+
+@dataclass(frozen=True)
+class _Refined:
+    """Cells, and for each: its cell in the first family, what its rows are forced to, one of its rows."""
+
+    cells: Cells
+    parents: NDArray[np.int64]
+    pins: NDArray[np.int8]
+    examples: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.cells.sizes
+
+
+def make_requirements(
+    families: Sequence[Cells],
+    holdout: Fraction,
+    tolerance: Tolerance,
+    rounding: str | None = None,
+    pinned: NDArray[np.int8] | None = None,
+    units: NDArray[np.int64] | None = None,
+) -> Requirements:
+    """Give every cell of every family its share, and make sure that all of it can be met at once.
+
+    Parameters
+    ----------
+    rounding : None for the default: `nearest` for one family, `balanced` for several: totals must agree.
+
+    Raises
+    ------
+    InfeasibleError
+        Naming a minimal set of cells that exclude each other, and the smallest change that helps.
+    """
+    n = len(families[0].codes)
+    pins = np.full(n, FREE, np.int8) if pinned is None else pinned
+    how = rounding or ("nearest" if len(families) == 1 else "balanced")
+    targets = joint_targets(families, holdout) if how == "balanced" and len(families) > 1 else None
+
+    def limits(general: Fraction) -> tuple[Constraints, ...]:
+        each = tolerance.of_cells(families, general)
+        return tuple(
+            limits_of(cells, holdout, allowed, how, None if targets is None else targets[family])
+            for family, (cells, allowed) in enumerate(zip(families, each, strict=True))
+        )
+
+    general = tolerance.general if tolerance.general is not None else Fraction(0)
+    bounds_at = limits(general)
+    proven: bool | None = None
+    if len(families) == 1 and units is None and (pins == FREE).all():
+        return Requirements(bounds_at, pins, None, how, general, True if tolerance.is_auto else None, None)
+    each = [allowed for family in tolerance.of_cells(families) for allowed in family]
+    is_open = np.array([allowed is None for allowed in [*each, 0]])
+    demand = demand_of(families, bounds_at, pins, units)
+    sizes = [*(int(size) for cells in families for size in cells.sizes), n]
+    counts = find_counts(demand, goal_of(demand, families, holdout, units))
+    if counts is None and tolerance.is_auto:
+        found = find_tolerance(demand, sizes, holdout, is_open)
+        if found is not None:
+            general, proven = found.value, found.proven
+            bounds_at = limits(general)
+            demand = demand_of(families, bounds_at, pins, units)
+            counts = find_counts(demand, goal_of(demand, families, holdout, units))
+    elif tolerance.is_auto:
+        proven = True
+    if counts is None:
+        raise explain(demand, families, holdout, with_units=units is not None, rounding=how)
+    return Requirements(bounds_at, pins, units, how, general, proven, counts)

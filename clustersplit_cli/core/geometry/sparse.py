@@ -1,0 +1,191 @@
+"""Linear kernels of sparse features, which never become dense: centring is done on the products instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.geometry.features import Features, Floats
+from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
+from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum, spectrum_of
+from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.errors import InputError, UsageError
+
+BLOCK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class SparseFeatures(Features):
+    """Rows X - 1 centre', X in canonical CSR form; blocks come dense, so they should be of few rows."""
+
+    centre: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    def _through(self, rows: Any, dtype: DTypeLike | None) -> Floats:
+        block: Floats = np.asarray(rows.toarray() - self.centre, dtype=dtype or self.dtype)
+        return block
+
+
+def prepare_sparse(raw: Any, kernel: str, standardize: str) -> Prepared:
+    """Scale sparse features for a linear or cosine kernel.
+
+    Raises
+    ------
+    UsageError
+        When the kernel needs dense rows.
+    InputError
+        When all features are constant.
+    """
+    if kernel not in ("linear", "cosine"):
+        raise UsageError(
+            f"sparse features need a linear or cosine kernel, got --kernel {kernel}",
+            hint="use --kernel linear, or make the features dense first",
+        )
+    if kernel == "cosine" and standardize == "zscore":
+        raise UsageError(
+            "--standardize zscore moves the columns, and sparse rows of unit length would then be dense",
+            hint="use --kernel linear, or --standardize none",
+        )
+    rows = raw.astype(np.float64)
+    if standardize == "zscore":
+        deviation = _deviations(rows)
+        rows = rows.multiply(1.0 / np.where(deviation > 0, deviation, 1.0)).tocsr()
+    if standardize == "l2" or kernel == "cosine":
+        lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+        rows = rows.multiply(1.0 / np.where(lengths > 0, lengths, 1.0)[:, None]).tocsr()
+    spread = _deviations(rows)
+    varying = spread[spread > 0]
+    if not len(varying):
+        raise InputError(
+            "all features are constant, so every split has an MMD of zero", hint="choose other features"
+        )
+    features = SparseFeatures(rows, centre=np.asarray(rows.mean(axis=0)).ravel())
+    return Prepared(Kernel(kernel), features, float(varying.max() / varying.min()))
+
+
+def _deviations(rows: Any) -> NDArray[np.float64]:
+    """Standard deviation of every column; exactly 0 for a column that never varies."""
+    n = rows.shape[0]
+    mean = np.asarray(rows.mean(axis=0)).ravel()
+    filled = np.bincount(rows.indices, minlength=rows.shape[1])
+    around = rows.copy()
+    around.data = (around.data - mean[around.indices]) ** 2
+    squares = np.asarray(around.sum(axis=0)).ravel() + (n - filled) * mean**2
+    largest, least = (np.asarray(edge.todense()).ravel() for edge in (rows.max(axis=0), rows.min(axis=0)))
+    return np.asarray(np.where(largest > least, np.sqrt(squares / n), 0.0))
+
+
+@dataclass(frozen=True)
+class SparseGeometry:
+    """K = F F' with F = X - 1 centre': products with X, corrected for the centre."""
+
+    features: SparseFeatures
+    diagonal: NDArray[np.float64]
+    workers: Workers
+    name: str = "linear"
+    trace_error: float = 0.0
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.features.shape[0]
+
+    @property
+    def trace(self) -> float:
+        """Sum of the diagonal."""
+        return float(self.diagonal.sum())
+
+    @property
+    def search_dtype(self) -> np.dtype[Any]:
+        """Products with sparse rows are too cheap to save precision on."""
+        return np.dtype(np.float64)
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Multiply by F' and by F."""
+        return self.measure(vectors)[0]
+
+    def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
+        """Multiply by F' and by F; v'Kv = |F'v|²."""
+        inner = self.gather(vectors)
+        return self.factors_along(inner).astype(vectors.dtype, copy=False), np.einsum(
+            "ij,ij->j", inner, inner
+        )
+
+    def energy(self, vectors: Floats) -> NDArray[np.float64]:
+        """v'Kv = |F'v|²."""
+        inner = self.gather(vectors)
+        return np.asarray(np.einsum("ij,ij->j", inner, inner))
+
+    def gather(self, vectors: Floats) -> NDArray[np.float64]:
+        """F'V, shape (d, r)."""
+        raw, wide = self.features.raw, vectors.astype(np.float64, copy=False)
+        total = np.zeros((raw.shape[1], vectors.shape[1]))
+        for part in self.workers.map(
+            lambda tile: raw[slice(*tile)].T @ wide[slice(*tile)], tiles(self.n, BLOCK_ROWS)
+        ):
+            total += part
+        return np.asarray(total - self.features.centre[:, None] * wide.sum(axis=0))
+
+    def factors_along(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """F W, shape (n, r)."""
+        raw, shift = self.features.raw, self.features.centre @ weights
+        result = np.empty((self.n, weights.shape[1]))
+
+        def one(tile: tuple[int, int]) -> None:
+            result[slice(*tile)] = raw[slice(*tile)] @ weights - shift
+
+        self.workers.run(one, tiles(self.n, BLOCK_ROWS))
+        return result
+
+    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K[left][:, right], through sparse rows alone."""
+        raw, centre = self.features.raw, self.features.centre
+        one, other = raw[left], raw[right]
+        product = (one @ other.T).toarray()
+        product -= (one @ centre)[:, None]
+        product -= (other @ centre)[None, :]
+        return np.asarray(product + float(centre @ centre))
+
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw among all rows."""
+        return choose_landmarks(self.n, count, rng)
+
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """K[rows][:, landmarks]."""
+        return self.block(rows, landmarks)
+
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """K[:, landmarks] @ coefficients, through the sum of the landmarks' rows that they weigh."""
+        raw, wide = self.features.raw, coefficients.astype(np.float64, copy=False)
+        inner = np.asarray(raw[landmarks].T @ wide)
+        return self.factors_along(inner - self.features.centre[:, None] * wide.sum(axis=0))
+
+
+def sparse_geometry(features: SparseFeatures, workers: Workers) -> SparseGeometry:
+    """The linear kernel of sparse rows."""
+    raw: Any = features.raw
+    centre = features.centre
+    squares = np.asarray(raw.multiply(raw).sum(axis=1)).ravel()
+    return SparseGeometry(features, squares - 2.0 * (raw @ centre) + float(centre @ centre), workers)
+
+
+@spectrum_of.register
+def _sparse(
+    geometry: SparseGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
+) -> tuple[Spectrum, float]:
+    """All eigenvalues of (PF)'PF, which has as many columns as the features."""
+    raw, centre = geometry.features.raw, geometry.features.centre
+    n_cells = len(limits.target)
+    gram = (raw.T @ raw).toarray() - geometry.n * np.outer(centre, centre)
+    sums = np.zeros((n_cells, len(centre)))
+    for cell in range(n_cells):
+        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+        sums[cell] = np.asarray(raw[rows].sum(axis=0)).ravel() - len(rows) * centre
+    at_z0 = geometry.gather(z0[:, None])[:, 0]
+    longest = float(np.sqrt(max(float(geometry.diagonal.max()), 0.0)))
+    return factored_spectrum(gram, sums, at_z0, limits, np.dtype(np.float64), geometry.factors_along, longest)

@@ -1,0 +1,1 @@
+"""The maximum mean discrepancy: sums of kernel values, estimators, tests, witnesses."""

@@ -1,0 +1,1 @@
+"""The search: from many starts to one split, or one partition into parts."""

@@ -1,0 +1,257 @@
+"""The first half of the search: descend from all starts, then perturb the best and descend again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from clustersplit_cli.core.assignment.selection import Assigner
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.search.candidate import Trail, best_distinct
+from clustersplit_cli.core.search.lloyd import descend
+from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.starts import (
+    crossed_splits,
+    kick_directions,
+    perturbed_splits,
+    random_splits,
+)
+from clustersplit_cli.progress import Progress, silent
+
+WORTHWHILE = 2e-5
+"""A round that explains less than this share of scatter more has brought nothing."""
+MANY_STEPS = 10
+SAME, AGREEING = 3e-4, 3
+"""Starts agree if so many of them explain the same scatter but for this share."""
+WILD = 6.0
+"""The strongest noise in a perturbed split: it leaves so little of the split that others come into reach."""
+CROSSED, DIFFERENT = 10, 100
+"""So many of the best splits are crossed, which differ from each other in more than one row in so many."""
+KEPT = 40
+"""Splits that are remembered from round to round."""
+
+
+def explore(
+    field: Problem,
+    starts: Members,
+    assigner: Assigner,
+    *,
+    max_iter: int,
+    every_step: bool,
+    progress: Progress = silent,
+) -> list[Trail]:
+    """Descend from every start, all as one batch.
+
+    Parameters
+    ----------
+    field : the problem to descend in, on a low-rank image of the kernel or on the kernel itself.
+    starts : (n, r)
+    every_step : whether the steps in between are worth keeping; on an image they need not lower Psi.
+    """
+    end = descend(
+        field,
+        starts,
+        assigner,
+        max_iter=max_iter,
+        dtype=field.geometry.search_dtype,
+        turning=every_step,
+        on_step=lambda done, total: progress("starts", done, total),
+    )
+    trails = []
+    for run in range(starts.shape[1]):
+        start = ("start", np.packbits(starts[:, run]))
+        witness, converged = end.witness[:, run], bool(end.converged[run])
+        trail = Trail(
+            run, end.members[:, run], float(end.psi[run]), witness, (start,), converged, end.trace[run]
+        )
+        visited = end.visited[run] if every_step else end.visited[run][-1:]
+        trails.append(trail.through("lloyd" if every_step else "explore", visited))
+    return trails
+
+
+def perturb(
+    field: Problem,
+    trails: list[Trail],
+    factors: Floats,
+    assigner: Assigner,
+    *,
+    batch: int,
+    patience: int,
+    max_rounds: int,
+    max_iter: int,
+    islands: int,
+    rng: np.random.Generator,
+    bring_to_rest: Callable[[list[Trail]], list[Trail]] | None = None,
+    progress: Progress = silent,
+) -> list[Trail]:
+    """Perturb the best split and the runner-up, cross the best ones, descend, and repeat.
+
+    Splits that are crossed grow alike, and what they have in common may be wrong. So the same is done again
+    from random splits, on an island, until an island comes to where what was known before has ended. If none
+    does, what all have found is crossed.
+
+    Parameters
+    ----------
+    batch : splits per round.
+    patience : rounds that bring nothing before giving up.
+    islands : how often to begin anew at most.
+    bring_to_rest : settles splits further than descents do, where that is cheap.
+
+    Returns
+    -------
+    The trails given and those found that are better than where they come from, in no order.
+    """
+    if batch == 0 or patience == 0:
+        return trails
+    here = _Roaming(field, factors, assigner, max_iter, bring_to_rest)
+    *rngs, last_rng = rng.spawn(islands + 2)
+    found = here.grown(trails, batch, patience, max_rounds, rngs[0], progress)
+    for island, island_rng in enumerate(rngs[1:]):
+        progress("perturb", island, islands)
+        population = here.random(trails, batch, island_rng)
+        best = min(trail.psi for trail in found)
+        near = (SAME if bring_to_rest is None else WORTHWHILE) * (field.ssq_total - best)
+        others = here.grown(population, batch, patience, max_rounds, island_rng, goal=best + near)
+        found = [*found, *others]
+        if abs(min(trail.psi for trail in others) - best) <= near:
+            break
+    else:
+        if islands:
+            found = here.grown(found, batch, patience, max_rounds, last_rng)
+    return [*trails, *(trail for trail in found if trail.psi <= trail.trace[-1])]
+
+
+@dataclass(frozen=True)
+class _Roaming:
+    """Perturbs and crosses populations of splits.
+
+    Psi ends the trace of those splits alone that are better than where their start ended; the others are
+    good for crossing.
+
+    Attributes
+    ----------
+    factors : (n, p), of an image of the kernel.
+    bring_to_rest : settles splits further than descents do.
+    """
+
+    field: Problem
+    factors: Floats
+    assigner: Assigner
+    max_iter: int
+    bring_to_rest: Callable[[list[Trail]], list[Trail]] | None = None
+
+    def random(self, starts: list[Trail], count: int, rng: np.random.Generator) -> list[Trail]:
+        """Descend from random splits, which are said to come from the last of the starts."""
+        origin = [starts[-1 - place % len(starts)] for place in range(count)]
+        splits = random_splits(self.field.constraints, rng.spawn(count))
+        return self._descended(origin, splits, np.inf, range(count))[0]
+
+    def grown(
+        self,
+        population: list[Trail],
+        batch: int,
+        patience: int,
+        max_rounds: int,
+        rng: np.random.Generator,
+        progress: Progress = silent,
+        goal: float = -np.inf,
+    ) -> list[Trail]:
+        """Perturb and cross until `patience` rounds have brought nothing, or Psi is down to the goal."""
+        stale = 0
+        for done in range(max_rounds):
+            best = min(trail.psi for trail in population)
+            if stale == patience or best <= goal:
+                break
+            progress("perturb", done, max_rounds)
+            origin, splits, n_perturbed = self._stirred(population, batch, rng)
+            new, least = self._descended(origin, splits, best, range(n_perturbed, batch))
+            stale = 0 if best - least > WORTHWHILE * (self.field.ssq_total - best) else stale + 1
+            population = best_distinct([*population, *new], KEPT)
+        return population
+
+    def _stirred(
+        self, population: list[Trail], batch: int, rng: np.random.Generator
+    ) -> tuple[list[Trail], Members, int]:
+        """Perturbed splits, then crossed ones, where they come from, and how many are perturbed."""
+        limits, parents = self.field.constraints, best_distinct(population, 2)
+        different = best_distinct(population, CROSSED, DIFFERENT)
+        n_crossed = (3 * batch) // 7 if len(different) > 1 else 0
+        n_perturbed = batch - n_crossed
+        shares = [n_perturbed] if len(parents) == 1 else [n_perturbed - n_perturbed // 3, n_perturbed // 3]
+        batches = [
+            perturbed_splits(
+                limits, parent.witness, _tilts(self.factors, (3 * share) // 4, rng), share, rng, WILD
+            )
+            for parent, share in zip(parents, shares, strict=True)
+        ]
+        origin = [parent for parent, share in zip(parents, shares, strict=True) for _ in range(share)]
+        if n_crossed:
+            witnesses = np.stack([trail.witness for trail in different], axis=1)
+            crossed, better = crossed_splits(limits, witnesses, n_crossed, rng)
+            batches.append(crossed)
+            origin += [different[place] for place in better]
+        return origin, np.concatenate(batches, axis=1), n_perturbed
+
+    def _descended(
+        self, origin: list[Trail], splits: Members, rival: float, kept: Collection[int]
+    ) -> tuple[list[Trail], float]:
+        """Descend from splits; return the trails that are worth keeping, and the least Psi.
+
+        Parameters
+        ----------
+        rival : a Psi to get below; descents without a prospect of that are given up.
+        kept : which splits to keep even if they are worse than where they come from.
+        """
+        end = descend(
+            self.field,
+            splits,
+            self.assigner,
+            max_iter=self.max_iter,
+            dtype=self.field.geometry.search_dtype,
+            turning=False,
+            rival=rival if self.bring_to_rest is None else np.inf,
+        )
+        ends = [
+            Trail(
+                run,
+                end.members[:, run],
+                psi,
+                end.witness[:, run],
+                (("start", np.packbits(end.members[:, run])),),
+                bool(end.converged[run]),
+                (psi,),
+            )
+            for run, psi in enumerate(end.psi.tolist())
+        ]
+        if self.bring_to_rest is not None:
+            ends = self.bring_to_rest(best_distinct(ends, len(ends)))
+        trails = []
+        for trail in ends:
+            parent = origin[trail.start]
+            if trail.psi < parent.trace[-1]:
+                lower = replace(
+                    trail, start=parent.start, passed=parent.passed, trace=(*parent.trace, trail.psi)
+                )
+                trails.append(lower.through("perturb", [np.packbits(trail.members)]))
+            elif trail.psi < parent.psi or trail.start in kept:
+                trails.append(replace(trail, start=parent.start, passed=parent.passed, trace=parent.trace))
+        return trails, min(trail.psi for trail in ends)
+
+
+def agree(field: Problem, trails: list[Trail]) -> bool:
+    """Whether several starts ended as low as the lowest: then there is little left to find."""
+    explained = np.array([field.ssq_total - trail.psi for trail in trails])
+    return int((explained >= (1.0 - SAME) * explained.max()).sum()) >= AGREEING
+
+
+def are_slow(trails: list[Trail]) -> bool:
+    """Whether starts took many steps: there are many optima then, and an image may prefer a poorer one."""
+    return sum(len(trail.trace) - 1 for trail in trails) >= MANY_STEPS * len(trails)
+
+
+def _tilts(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Inner products of all rows with directions of the factors, shape (n, count)."""
+    tilts: Floats = factors @ kick_directions(factors, count, rng)
+    return tilts

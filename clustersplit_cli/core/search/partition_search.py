@@ -1,0 +1,330 @@
+"""From many starts to one partition into k parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from clustersplit_cli.core.effort import Effort
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.protocol import Geometry
+from clustersplit_cli.core.search.candidate import joined, shortened
+from clustersplit_cli.core.search.pair_polish import polish_pairs
+from clustersplit_cli.core.search.partition import Labels, PartAssigner, State, measure, remeasure
+from clustersplit_cli.core.search.solution import Run, Step
+from clustersplit_cli.progress import Progress, silent
+
+SMALL = 2048
+"""Up to this many rows a pass over the kernel itself costs next to nothing."""
+ROUGH_ROUNDS, FINAL_ROUNDS = 3, 12
+WORTHWHILE = 2e-5
+"""A step that explains less than this share of scatter more is none worth taking on an image."""
+STIRRED = 0.15
+"""Share of the rows that are drawn again in a perturbed partition."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One run: the partition it has reached, its Psi, and what it passed, as (phase, Psi).
+
+    `trace` is Psi at the start and after every step, where the last one was taken.
+    """
+
+    start: int
+    labels: Labels
+    psi: float
+    passed: tuple[tuple[str, float], ...]
+    steps: int
+    converged: bool
+    trace: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartitionSolution:
+    """The best partition found, the steps of its run, where all starts ended, and which of them won."""
+
+    labels: Labels
+    steps: tuple[Step, ...]
+    runs: tuple[Run, ...]
+    winner: int
+    converged: bool
+
+
+def search_partition(
+    geometry: Geometry,
+    image: Image,
+    assigner: PartAssigner,
+    *,
+    restarts: int,
+    max_iter: int,
+    effort: Effort,
+    nonnegative: bool,
+    rng: np.random.Generator,
+    progress: Progress = silent,
+) -> PartitionSolution:
+    """Find the partition with the smallest Psi that the effort affords.
+
+    Parameters
+    ----------
+    image : a low-rank image of the kernel, on which starts descend if there are many rows.
+    """
+    start_rng, stir_rng = rng.spawn(2)
+    factors = image.factors(np.arange(geometry.n))
+    names, starts = _starts(assigner, factors, restarts, start_rng)
+    is_small = geometry.n <= SMALL
+    field = geometry if is_small else image_geometry(factors, assigner.workers)
+    walks = [Walk(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])]
+    ends = descend_partitions(
+        *(field, walks, assigner, max_iter, field.search_dtype, "explore", progress), roughly=not is_small
+    )
+    best = _stir(field, min(ends, key=lambda walk: walk.psi), assigner, max_iter, effort, stir_rng, progress)
+    chosen = sorted([*ends, best], key=lambda walk: walk.psi)[: max(1, effort.candidates // 4)]
+    settled = []
+    for done, walk in enumerate(chosen):
+        progress("polish", done, len(chosen) + 1)
+        settled.append(_settle(geometry, walk, assigner, max_iter, nonnegative, exactly=False))
+    progress("polish", len(chosen), len(chosen) + 1)
+    begun = _begun(geometry, min(settled, key=lambda walk: walk.psi), starts, assigner.quotas.k)
+    winner = _settle(geometry, begun, assigner, max_iter, nonnegative, exactly=True)
+    settled.append(winner)
+    last = {walk.start: walk for walk in ends} | {
+        walk.start: walk for walk in sorted(settled, key=lambda walk: -walk.psi)
+    }
+    return PartitionSolution(
+        winner.labels,
+        _steps(winner),
+        _runs(geometry, names, [last[run] for run in range(len(names))], assigner.quotas.k),
+        winner.start,
+        winner.converged,
+    )
+
+
+def descend_partitions(
+    geometry: Geometry,
+    walks: Sequence[Walk],
+    assigner: PartAssigner,
+    max_iter: int,
+    dtype: DTypeLike,
+    phase: str,
+    progress: Progress = silent,
+    *,
+    roughly: bool = False,
+    state: State | None = None,
+) -> list[Walk]:
+    """Alternate centroids and assignment from every partition, all as one batch, until Psi stops falling.
+
+    Parameters
+    ----------
+    roughly : stop where steps bring next to nothing, and let every centroid serve its own part.
+    state : what the walks' partitions measure, if it is known.
+    """
+    k = assigner.quotas.k
+    result = list(walks)
+    present = np.stack([walk.labels for walk in result], axis=1)
+    if state is None:
+        state = measure(geometry, present, k, dtype)
+    for run, walk in enumerate(result):
+        psi = float(state.psi[run])
+        result[run] = replace(walk, psi=psi, trace=joined(walk.trace, (psi,)))
+    noise = WORTHWHILE if roughly else 1e-7 if np.dtype(dtype) == np.float32 else 1e-13
+    assign = assigner.assign_in_order if roughly else assigner.assign
+    spread = max(_scatter(geometry), np.finfo(np.float64).tiny)
+    active = list(range(len(result)))
+    prices: NDArray[np.float64] | None = None
+    for _ in range(max_iter):
+        progress("starts", len(result) - len(active), len(result))
+        found = assign(state.costs(), prices)
+        proposals = found.labels
+        if len(active) == 1:
+            state = remeasure(geometry, proposals.T, k, dtype, (present, state))
+        else:
+            state = measure(geometry, proposals.T, k, dtype)
+        moved = [
+            column
+            for column, run in enumerate(active)
+            # Refusing what does not lower Psi (a tie, or rounding) keeps the descent finite.
+            if result[run].psi - state.psi[column] > noise * max(spread - result[run].psi, 0.0)
+        ]
+        for column in moved:
+            walk = result[active[column]]
+            result[active[column]] = replace(
+                walk,
+                labels=proposals[column],
+                psi=float(state.psi[column]),
+                passed=(*walk.passed, (phase, float(state.psi[column]))),
+                steps=walk.steps + 1,
+                trace=(*walk.trace, float(state.psi[column])),
+            )
+        active = [active[column] for column in moved]
+        if not active:
+            break
+        prices, present = found.prices[moved], proposals[moved].T
+        state = replace(
+            state,
+            sums=state.sums[:, moved],
+            inside=state.inside[moved],
+            sizes=state.sizes[moved],
+            psi=state.psi[moved],
+        )
+    return [replace(walk, converged=run not in active) for run, walk in enumerate(result)]
+
+
+def _scatter(geometry: Geometry) -> float:
+    ones = np.ones((geometry.n, 1), dtype=geometry.search_dtype)
+    return geometry.trace - float(geometry.measure(ones)[1][0]) / geometry.n
+
+
+def _begun(geometry: Geometry, walk: Walk, starts: Labels, k: int) -> Walk:
+    """State in float64, on the kernel itself, where a run began and where it is; between them is one step."""
+    both = np.stack([starts[:, walk.start], walk.labels], axis=1)
+    first, here = (float(psi) for psi in measure(geometry, both, k, np.float64).psi)
+    passed = (("start", first),) if here >= first else (("start", first), ("explore", here))
+    return replace(walk, psi=here, passed=passed, trace=joined(walk.trace, (here,)))
+
+
+def _settle(
+    geometry: Geometry, walk: Walk, assigner: PartAssigner, max_iter: int, nonnegative: bool, *, exactly: bool
+) -> Walk:
+    """Descend and exchange rows between pairs of parts in turn; ends with a descent that changes nothing."""
+    rested: Walk | None = None
+    dtype = np.dtype(np.float64) if exactly else geometry.search_dtype
+    k = assigner.quotas.k
+    labels = walk.labels
+    state = measure(geometry, labels[:, None], k, dtype)
+    for _ in range(FINAL_ROUNDS if exactly else ROUGH_ROUNDS):
+        (walk,) = descend_partitions(geometry, [walk], assigner, max_iter, dtype, "lloyd", state=state)
+        if rested is not None and walk.psi >= rested.psi:
+            return rested
+        rested = walk
+        state = remeasure(geometry, walk.labels[:, None], k, dtype, (labels[:, None], state))
+        polished = polish_pairs(
+            *(geometry, walk.labels, assigner.quotas, dtype), nonnegative=nonnegative, state=state
+        )
+        labels, state = polished.labels, polished.state
+        if polished.changes == 0 or polished.psi >= walk.psi:
+            break
+        walk = replace(
+            walk,
+            labels=polished.labels,
+            psi=polished.psi,
+            passed=(*walk.passed, ("polish", polished.psi)),
+            trace=(*walk.trace, polished.psi),
+        )
+    return rested or walk
+
+
+def _starts(
+    assigner: PartAssigner, factors: Floats, restarts: int, rng: np.random.Generator
+) -> tuple[list[str], Labels]:
+    """Name and make the starts: around seeds far apart, along leading directions, and at random."""
+    n_random = max(1, restarts // 5)
+    n_spectral = max(0, (restarts - n_random) // 3)
+    names, columns = [], list(_along_directions(assigner, factors, n_spectral))
+    for run, stream in enumerate(rng.spawn(restarts)):
+        if run < n_spectral:
+            names.append(f"spectral-{run}")
+        elif run < restarts - n_random:
+            names.append(f"seeds-{run - n_spectral}")
+            columns.append(_around_seeds(assigner, factors, stream))
+        else:
+            names.append(f"random-{run - (restarts - n_random)}")
+            columns.append(assigner.random(stream))
+    return names, np.stack(columns, axis=1)
+
+
+def _along_directions(assigner: PartAssigner, factors: Floats, count: int) -> Iterator[Labels]:
+    """Cut every cell along leading directions of what varies within cells, into parts side by side."""
+    import scipy.linalg
+
+    if count == 0:
+        return
+    cells = assigner.quotas.cells
+    order = np.argsort(cells.codes, kind="stable")
+    begins = np.concatenate([[0], np.cumsum(cells.sizes)[:-1]])
+    means = np.add.reduceat(factors[order], begins, axis=0, dtype=np.float64) / cells.sizes[:, None]
+    gram = (factors.T @ factors).astype(np.float64) - (means.T * cells.sizes) @ means
+    vectors = scipy.linalg.eigh(gram)[1]
+    for number in range(count):
+        direction = vectors[:, -1 - number % vectors.shape[1]]
+        direction = direction * np.sign(direction[np.abs(direction).argmax()])
+        scores = factors @ direction - (means @ direction)[cells.codes]
+        # Costs |score - anchor|² with anchors in order put every cell's parts side by side.
+        anchors = np.linspace(-1.0, 1.0, assigner.quotas.k) * float(scores.std())
+        yield assigner.assign_in_order((scores[None, :, None] - anchors) ** 2).labels[0]
+
+
+def _around_seeds(assigner: PartAssigner, factors: Floats, rng: np.random.Generator) -> Labels:
+    """Take rows far from each other as centroids (k-means++), and assign all rows to them."""
+    squares = np.einsum("ij,ij->i", factors, factors)
+    seeds = [int(rng.integers(len(factors)))]
+    costs = [squares + squares[seeds[0]] - 2.0 * factors @ factors[seeds[0]]]
+    for _ in range(assigner.quotas.k - 1):
+        nearest = np.maximum(np.min(costs, axis=0), 0.0).astype(np.float64)
+        total = float(nearest.sum())
+        odds = nearest / total if total > 0 else None
+        drawn = int(rng.choice(len(factors), p=odds))
+        seeds.append(drawn)
+        costs.append(squares + squares[drawn] - 2.0 * factors @ factors[drawn])
+    labels: Labels = assigner.assign(np.stack(costs, axis=1).astype(np.float64)[None]).labels[0]
+    return labels
+
+
+def _stir(
+    field: Geometry,
+    best: Walk,
+    assigner: PartAssigner,
+    max_iter: int,
+    effort: Effort,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Walk:
+    """Draw some rows' parts again and descend, until two rounds in a row bring nothing."""
+    stale, batch = 0, effort.batch // 8
+    for done in range(effort.max_rounds if batch else 0):
+        if stale == 2:
+            break
+        progress("perturb", done, effort.max_rounds)
+        state = measure(field, best.labels[:, None], assigner.quotas.k, field.search_dtype)
+        costs = state.costs()[0]
+        noise = rng.normal(scale=STIRRED * float(costs.std()), size=(batch, *costs.shape))
+        stirred = assigner.assign_in_order(costs + noise).labels
+        kicked = [replace(best, labels=labels, passed=(), trace=()) for labels in stirred]
+        ends = descend_partitions(
+            *(field, kicked, assigner, max_iter, field.search_dtype, "perturb"), roughly=field.n > SMALL
+        )
+        better = min(ends, key=lambda walk: walk.psi)
+        gain = best.psi - better.psi
+        stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
+        if gain > 0:
+            best = replace(better, trace=(*best.trace, better.psi))
+    return best
+
+
+def _runs(geometry: Geometry, names: Sequence[str], ends: Sequence[Walk], k: int) -> tuple[Run, ...]:
+    """Measure where all starts ended, on the kernel itself and in float64."""
+    labels = np.stack([walk.labels for walk in ends], axis=1)
+    state = measure(geometry, labels, k, np.float64)
+    scatter = _scatter(geometry)
+    runs = []
+    for run, (name, walk) in enumerate(zip(names, ends, strict=True)):
+        sizes = state.sizes[run].astype(np.float64)
+        pairs = (sizes.sum() ** 2 - (sizes**2).sum()) / 2
+        squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
+        psi = float(state.psi[run])
+        trace = shortened(walk.trace, psi)
+        runs.append(Run(name, walk.steps, psi, float(np.sqrt(squared)), walk.converged, trace))
+    return tuple(runs)
+
+
+def _steps(walk: Walk) -> tuple[Step, ...]:
+    """Keep the steps that led down to the end."""
+    kept: list[tuple[str, float]] = []
+    for phase, psi in reversed(walk.passed):
+        if not kept or psi >= kept[-1][1]:
+            kept.append((phase, psi))
+    return tuple(Step(phase, number, psi) for number, (phase, psi) in enumerate(reversed(kept)))

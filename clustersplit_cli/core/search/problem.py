@@ -1,0 +1,278 @@
+"""A kernel and constraints, with the facts that every step of the search needs; no algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.geometry.dense import FEW, DenseGeometry
+from clustersplit_cli.core.geometry.factored import FactorGeometry
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.geometry.protocol import Geometry
+
+Members = NDArray[np.bool_]
+"""Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Maximise the MMD between the two sides of a split of `geometry`'s rows under `constraints`."""
+
+    geometry: Geometry
+    constraints: Constraints
+    sizes: NDArray[np.int64] | None = None
+    """Rows of every atom, where the atoms are units of rows and the geometry sums over them; None: 1."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows, or of atoms."""
+        return self.geometry.n
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.n if self.sizes is None else int(self.sizes.sum())
+
+    def count(self, members: Members) -> NDArray[np.int64]:
+        """Validation rows of each split of a batch (n, r)."""
+        counts: NDArray[np.int64] = members.sum(axis=0) if self.sizes is None else self.sizes @ members
+        return counts
+
+    @cached_property
+    def row_sums(self) -> NDArray[np.float64]:
+        """K 1, shape (n,)."""
+        if isinstance(self.geometry, FactorGeometry):
+            summed = self.geometry.total[:, None]
+            return np.asarray(self.geometry.spread(summed, np.float64)[:, 0])
+        if isinstance(self.geometry, DenseGeometry) and self.geometry.row_sums is not None:
+            return self.geometry.row_sums
+        return np.asarray(self.geometry.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
+
+    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K 1 at some rows."""
+        if isinstance(self.geometry, FactorGeometry) and "row_sums" not in vars(self):
+            return self.geometry.at(rows, self.geometry.total)
+        return self.row_sums[rows]
+
+    @cached_property
+    def trace(self) -> float:
+        """Sum of K's diagonal."""
+        return self.geometry.trace
+
+    @cached_property
+    def ssq_total(self) -> float:
+        """Total scatter SSq(S) = tr K - 1'K1/n."""
+        if isinstance(self.geometry, FactorGeometry):
+            return self.trace - self.geometry.grand_total / self.n_rows
+        return self.trace - float(self.row_sums.sum()) / self.n_rows
+
+
+def split_weights(
+    members: Members, dtype: DTypeLike = np.float64, counts: tuple[Any, Any] | None = None
+) -> Floats:
+    """The weights z of a batch of splits: 1/|V| on validation rows, -1/|T| on training rows.
+
+    Parameters
+    ----------
+    members : (n, r)
+    counts : |V| and |T| of every split, where they are not the numbers of members.
+
+    Returns
+    -------
+    (n, r)
+    """
+    n_val, n_train = counts or (members.sum(axis=0), (~members).sum(axis=0))
+    kind = np.dtype(dtype).type
+    # One split a row while it is made: that is the order products like best.
+    on_val, on_train = ((sign / count).astype(kind) for sign, count in ((1.0, n_val), (-1.0, n_train)))
+    weights: Floats = np.where(members.T, on_val[:, None], on_train[:, None])
+    return np.transpose(weights)
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """MMD², objective and squared-distance differences of a batch of splits, all from one product s = K z.
+
+    Attributes
+    ----------
+    witness : (n, r), s = K z.
+    mmd_squared : (r,), z's.
+    psi : (r,), through the ANOVA identity; reports use `evaluate`, which computes it on its own.
+    difference : (n, r), squared distance to the validation centroid minus that to the training centroid.
+    """
+
+    witness: NDArray[Any]
+    mmd_squared: NDArray[np.float64]
+    psi: NDArray[np.float64]
+    difference: NDArray[Any]
+
+
+def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
+    """Compare the two sides of every split in the batch with one multiplication by K."""
+    geometry, n_val = problem.geometry, problem.count(members)
+    n_train = problem.n_rows - n_val
+    if isinstance(geometry, FactorGeometry):
+        summed = _factor_sums(geometry, members, n_val, n_train, dtype)
+        with_all = geometry.mixed(geometry.total) @ geometry.mixed(summed)
+        return _from_witness(
+            problem, n_val, with_all, geometry.spread(summed, dtype), geometry.square(summed)
+        )
+    weights = split_weights(members, dtype, (n_val, n_train))
+    return _from_witness(problem, n_val, _with_all(problem, weights), *geometry.measure(weights))
+
+
+def shifted(problem: Problem, members: Members, before: Members, witness: Floats) -> Discrepancy:
+    """The same for splits close to splits whose witness is known.
+
+    Of a kernel that is held entry by entry, only the rows that change sides are multiplied.
+
+    Parameters
+    ----------
+    before : (n, r), the splits that `witness` belongs to.
+    """
+    geometry, n_val = problem.geometry, problem.count(members)
+    rows = np.flatnonzero((members != before).any(axis=1))
+    is_few = FEW * len(rows) <= problem.n and np.array_equal(n_val, problem.count(before))
+    if not (isinstance(geometry, DenseGeometry) and is_few):
+        return discrepancy(problem, members, witness.dtype)
+    counts = (n_val, problem.n_rows - n_val)
+    weights = split_weights(members, witness.dtype, counts)
+    if len(rows):
+        witness = witness + geometry.combine(
+            rows, weights[rows] - split_weights(before[rows], witness.dtype, counts)
+        )
+    energy = np.einsum("ij,ij->j", weights, witness, dtype=np.float64)
+    return _from_witness(problem, n_val, _with_all(problem, weights), witness, np.asarray(energy))
+
+
+def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
+    """MMD² of a batch of splits (n, r), in the search's precision summed up in float64."""
+    geometry, n_val = problem.geometry, problem.count(members)
+    n_train = problem.n_rows - n_val
+    if isinstance(geometry, FactorGeometry):
+        return geometry.square(_factor_sums(geometry, members, n_val, n_train, geometry.search_dtype))
+    return geometry.energy(split_weights(members, geometry.search_dtype, (n_val, n_train)))
+
+
+def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
+    """The same for splits whose witness and objective are known: nothing is multiplied by K."""
+    n_val = problem.count(members)
+    n_train = problem.n_rows - n_val
+    pair = n_val * n_train / problem.n_rows
+    weights = split_weights(members, witness.dtype, (n_val, n_train))
+    with_all = _with_all(problem, weights)
+    return _from_witness(problem, n_val, with_all, witness, (problem.ssq_total - psi) / pair)
+
+
+def _factor_sums(
+    geometry: FactorGeometry,
+    members: Members,
+    n_val: NDArray[np.int64],
+    n_train: NDArray[np.int64],
+    dtype: DTypeLike,
+) -> NDArray[np.float64]:
+    """F'z of a batch of splits, shape (p, r): z is (1/|V| + 1/|T|) 1_V - 1/|T|."""
+    summed = geometry.sums_over(members, np.dtype(dtype))
+    return np.asarray(summed * (1.0 / n_val + 1.0 / n_train) - geometry.total[:, None] / n_train)
+
+
+def _with_all(problem: Problem, weights: Floats) -> NDArray[np.float64]:
+    """z'K1 of a batch of splits."""
+    return np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
+
+
+def _from_witness(
+    problem: Problem,
+    n_val: NDArray[np.int64],
+    with_all: NDArray[np.float64],
+    witness: Floats,
+    mmd_squared: NDArray[np.float64],
+) -> Discrepancy:
+    n = problem.n_rows
+    n_train = n - n_val
+    # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
+    pair = n_val * n_train / n
+    centroid_gap = (2.0 * with_all + (n_train - n_val) * mmd_squared) / n
+    difference = -2.0 * witness
+    shift = centroid_gap.astype(difference.dtype)
+    difference += shift if problem.sizes is None else problem.sizes[:, None] * shift
+    return Discrepancy(witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One split measured in float64, each quantity by its own formula.
+
+    `identity_residual` is |SSq(S) - Psi - |T||V|/n MMD²| / SSq(S): round-off if all is right.
+    """
+
+    n_val: int
+    n_train: int
+    mmd_squared: float
+    psi: float
+    ssq_total: float
+    identity_residual: float
+    difference: NDArray[np.float64]
+    witness: NDArray[np.float64]
+    training_cost: float  # sum over all rows of the squared distance to the training centroid
+    trace: float
+
+
+def evaluate(problem: Problem, members: Members) -> Evaluation:
+    """Measure one split: MMD² from K z, Psi from K 1_V and K 1_T, SSq(S) from their sum, K 1.
+
+    Parameters
+    ----------
+    members : (n,)
+    """
+    val = members.astype(np.float64)
+    train = 1.0 - val
+    n_val = int(problem.count(members[:, None])[0])
+    n_train = problem.n_rows - n_val
+    weights = val / n_val - train / n_train
+    if isinstance(problem.geometry, FactorGeometry):
+        of_val, of_train = problem.geometry.halves(members)
+        summed = np.stack([of_val / n_val - of_train / n_train, of_val, of_train], axis=1)
+        product = problem.geometry.spread(summed, np.float64)
+    else:
+        product = problem.geometry.apply(np.stack([weights, val, train], axis=1))
+    witness, to_val, to_train = product.T
+    mmd_squared = float(weights @ witness)
+    val_norm = float(val @ to_val) / n_val**2
+    train_norm = float(train @ to_train) / n_train**2
+    psi = problem.trace - n_val * val_norm - n_train * train_norm
+    scatter = problem.trace - float(to_val.sum() + to_train.sum()) / problem.n_rows
+    residual = (
+        abs(scatter - psi - n_train * n_val / problem.n_rows * mmd_squared) / scatter if scatter > 0 else 0.0
+    )
+    return Evaluation(
+        n_val,
+        n_train,
+        mmd_squared,
+        psi,
+        scatter,
+        residual,
+        difference=-2.0 * witness + (val_norm - train_norm) * (1 if problem.sizes is None else problem.sizes),
+        witness=witness,
+        training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n_rows * train_norm,
+        trace=problem.trace,
+    )
+
+
+def objectives(problem: Problem, members: Members, dtype: DTypeLike = np.float64) -> NDArray[np.float64]:
+    """Psi of a batch of splits, from 1_V'K1_V and K 1.
+
+    Parameters
+    ----------
+    members : (n, r)
+    dtype : the precision of products with K; what it gives is summed up in float64.
+    """
+    n_val = problem.count(members)
+    inside_val = problem.geometry.energy(members.astype(dtype))
+    inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ members) + inside_val
+    return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n_rows - n_val))

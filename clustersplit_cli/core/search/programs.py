@@ -1,0 +1,303 @@
+"""The search where cells cannot be decided one by one: several families, or units that stay together.
+
+The same descents, perturbations and exchanges as elsewhere, with a program for every assignment step.
+Programs cost far more than passes over a low-rank image, so there are fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.assignment.cbc import CBCProgramAssigner
+from clustersplit_cli.core.assignment.highs import solve
+from clustersplit_cli.core.assignment.selection import Assigner
+from clustersplit_cli.core.constraints.cells import Cells, bounded
+from clustersplit_cli.core.constraints.program import Assignment, Limits, Program
+from clustersplit_cli.core.constraints.requirements import Requirements
+from clustersplit_cli.core.effort import Effort
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.alternatives import different, different_optima
+from clustersplit_cli.core.search.candidate import Trail, best_distinct
+from clustersplit_cli.core.search.explore import explore
+from clustersplit_cli.core.search.groups import first_choice, unit_problem
+from clustersplit_cli.core.search.lloyd import descend
+from clustersplit_cli.core.search.problem import Members, Problem, evaluate
+from clustersplit_cli.core.search.refine import settle
+from clustersplit_cli.core.search.solution import Account, Solution, are_measured_coarsely, measure_runs
+from clustersplit_cli.core.search.starts import kick_directions, spectral_scores
+from clustersplit_cli.errors import SolverError
+from clustersplit_cli.progress import Progress, silent
+
+FEW_ATOMS = 60
+"""Up to this many atoms every program is solved to the end."""
+TO_THE_END = Limits(seconds=60.0)
+ROWS = Limits(gap=1e-6, nodes=2000, seconds=20.0)
+"""Programs over single rows: what branch and bound has to decide there is little."""
+UNITS_OFTEN = Limits(gap=1e-2, repairing=True, nodes=0, seconds=20.0)
+UNITS_TO_START = Limits(gap=0.1, repairing=True, nodes=1, seconds=30.0)
+UNITS_AT_LAST = Limits(gap=1e-3, repairing=True, nodes=20, seconds=30.0)
+SMALL = 2048
+"""Up to this many atoms a pass over the kernel itself costs next to nothing."""
+SHARE = 5
+"""Perturbed splits per round, as a part of what the closed form affords."""
+WORTHWHILE = 1e-4
+ROUGH_ROUNDS, FINAL_ROUNDS = 3, 20
+
+
+@dataclass(frozen=True)
+class ProgramAssigner:
+    """The assignment step by HiGHS: relaxed first, with integers where that ends in fractions."""
+
+    program: Program
+    limits: Limits
+    workers: Workers
+    account: Account = field(default_factory=Account)
+
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        """Solve one program per column of costs."""
+
+        def one(run: int) -> Assignment:
+            start = None if present is None else present[:, run]
+            found = solve(self.program, costs[:, run], present=start, limits=self.limits)
+            if found is None:
+                raise SolverError(
+                    "HiGHS found no choice that meets the constraints in time",
+                    hint="allow more with --tolerance, or --tolerance auto",
+                )
+            return found
+
+        solutions = list(self.workers.map(one, range(costs.shape[1])))
+        for found in solutions:
+            self.account.solved += 1
+            self.account.branched += found.branched
+            self.account.stopped_early += not found.settled
+        return np.stack([found.chosen for found in solutions], axis=1)
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """A problem whose cells hang together: its atoms, and how they are chosen.
+
+    Attributes
+    ----------
+    problem : over rows, or over units.
+    solver : `auto` for HiGHS, `cbc` for CBC.
+    """
+
+    problem: Problem
+    requirements: Requirements
+    solver: str
+    workers: Workers
+    account: Account = field(default_factory=Account)
+
+    @classmethod
+    def of(cls, problem: Problem, requirements: Requirements, solver: str, workers: Workers) -> Coupling:
+        """Make units the atoms, if there are units."""
+        over = problem if requirements.units is None else unit_problem(problem, requirements)
+        return cls(over, requirements, solver, workers)
+
+    def assigner(self, *, at_last: bool) -> Assigner:
+        """The assignment step, more exact at last."""
+        program = self.requirements.program
+        if len(program.free) <= FEW_ATOMS:
+            limits = TO_THE_END
+        elif self.requirements.units is None:
+            limits = ROWS
+        else:
+            limits = UNITS_AT_LAST if at_last else UNITS_OFTEN
+        if self.solver == "cbc":
+            return CBCProgramAssigner(program, self.workers, limits.gap, limits.seconds)
+        return ProgramAssigner(program, limits, self.workers, self.account)
+
+    def starter(self) -> Assigner:
+        """What turns scores into splits to begin from; of families, it keeps the totals and nothing else."""
+        if self.requirements.units is None:
+            return self.assigner(at_last=False)
+        chooser = ProgramAssigner(self.requirements.program, UNITS_TO_START, self.workers, self.account)
+        return _FromFirst(chooser, first_choice(self.requirements))
+
+    def to_rows(self, members: Members) -> Members:
+        """A split of the atoms as a split of the rows."""
+        units = self.requirements.units
+        rows: Members = members if units is None else members[units]
+        return rows
+
+    def random_splits(self, streams: Sequence[np.random.Generator]) -> Members:
+        """Draw one split of the rows per stream that meets all bounds, by random keys; shape (n, r)."""
+        starter = replace(self, account=Account()).starter()  # these programs are none of the search's
+        return self.to_rows(starter.choose(self.keys(streams)))
+
+    def keys(self, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
+        """Random costs, as much per atom as it has rows; shape (atoms, r)."""
+        sizes = self.requirements.sizes
+        return np.column_stack([(stream.random(self.problem.n) - 0.5) * sizes for stream in streams])
+
+
+@dataclass(frozen=True)
+class _FromFirst:
+    """Keeps to a choice that is known to meet the bounds where nothing better is found."""
+
+    assigner: Assigner
+    first: NDArray[np.bool_]
+
+    def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        """Choose, from the first choice if there is no other."""
+        if present is None:
+            present = np.repeat(self.first[:, None], costs.shape[1], axis=1)
+        return self.assigner.choose(costs, present)
+
+
+def coupled_search(
+    coupling: Coupling,
+    image: Image,
+    *,
+    restarts: int,
+    max_iter: int,
+    effort: Effort,
+    nonnegative: bool,
+    rng: np.random.Generator,
+    canonical: Callable[[Members], Members] = lambda members: members,
+    count: int = 1,
+    progress: Progress = silent,
+) -> Solution:
+    """Find the split with the smallest Psi that the effort affords.
+
+    Parameters
+    ----------
+    image : a low-rank image of the coupling's kernel, over its atoms.
+    canonical : chooses among splits of the rows that differ only by identical rows.
+    count : number of different splits to return besides the best one found, itself among them.
+    """
+    problem, starter = coupling.problem, coupling.starter()
+    start_rng, noise_rng = rng.spawn(2)
+    factors = image.factors(np.arange(problem.n))
+    is_whole = problem.n <= SMALL
+    land = problem
+    if not is_whole:
+        land = replace(problem, geometry=image_geometry(factors, coupling.workers))
+    names, starts = _starts(coupling, factors, starter, restarts, start_rng)
+    often = coupling.assigner(at_last=False)
+    ends = explore(land, starts, often, max_iter=max_iter, every_step=is_whole, progress=progress)
+    found = _perturb(land, list(ends), factors, often, starter, effort, max_iter, noise_rng, progress)
+
+    def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
+        return settle(
+            problem,
+            trails,
+            coupling.assigner(at_last=exactly),
+            max_iter=max_iter,
+            max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
+            dtype=np.float64 if exactly else problem.geometry.search_dtype,
+            leaping=not exactly,
+            polished_runs=len(trails),
+            nonnegative=nonnegative,
+        )
+
+    progress("polish", 0, 2)
+    settled = bring_to_rest(best_distinct(found, max(1, effort.candidates // 2)), exactly=False)
+    progress("polish", 1, 2)
+    best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
+    last = {trail.start: trail for trail in ends} | {
+        trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
+    }
+    last[best.start] = best
+    in_turn = [last[start] for start in range(len(names))]
+    measured = evaluate(problem, best.members) if are_measured_coarsely(problem) else None
+    runs, steps = measure_runs(problem, names, in_turn, best, measured=measured)
+    optima: list[Trail] = []
+    if count > 1:
+        progress("others", 0, 0)
+        optima = different_optima(
+            problem,
+            [best],
+            [settled, different(found, 2 * count)],
+            coupling.assigner(at_last=False),
+            lambda trails: bring_to_rest(trails, exactly=True),
+            count=count,
+            max_iter=max_iter,
+            draw=lambda streams: starter.choose(coupling.keys(streams)),
+            rng=rng.spawn(1)[0],
+        )
+    return Solution(
+        canonical(coupling.to_rows(best.members)),
+        steps,
+        runs,
+        best.start,
+        best.converged,
+        tuple(canonical(coupling.to_rows(trail.members)) for trail in optima),
+        account=coupling.account,
+    )
+
+
+def _starts(
+    coupling: Coupling, factors: Floats, starter: Assigner, restarts: int, rng: np.random.Generator
+) -> tuple[list[str], Members]:
+    """Name and make the starts: along leading directions, both ways, and random ones."""
+    wanted = restarts - restarts // 5
+    if coupling.requirements.units is None:
+        scores = spectral_scores(coupling.requirements.working, factors, wanted)
+    else:
+        # A unit's factors are sums over its rows: what counts is how far they are from as many average rows.
+        sizes = coupling.requirements.sizes[:, None]
+        centred = factors - sizes * (factors.sum(axis=0) / sizes.sum())
+        atoms = coupling.problem.n
+        whole = Cells(np.zeros(atoms, np.int64), ({},), np.array([atoms]))
+        nothing = np.zeros(1, np.int64)
+        scores = spectral_scores(bounded(whole, nothing, nothing, nothing), centred, wanted)
+    names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(scores.shape[1])]
+    n_random = restarts - len(names)
+    names += [f"random-{run}" for run in range(n_random)]
+    costs = [scores.astype(np.float64)]
+    if n_random:
+        costs.append(coupling.keys(rng.spawn(n_random)))
+    return names, starter.choose(np.concatenate(costs, axis=1))
+
+
+def _perturb(
+    problem: Problem,
+    trails: list[Trail],
+    factors: Floats,
+    assigner: Assigner,
+    starter: Assigner,
+    effort: Effort,
+    max_iter: int,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> list[Trail]:
+    """Kick the best split and descend, until two rounds in a row bring nothing."""
+    batch, stale = effort.batch // SHARE, 0
+    for done in range(effort.max_rounds if batch else 0):
+        if stale == 2:
+            break
+        progress("perturb", done, effort.max_rounds)
+        parent = best_distinct(trails, 1)[0]
+        noise = np.asarray(factors @ kick_directions(factors, batch, rng), dtype=np.float64)
+        noise /= np.maximum(noise.std(axis=0), np.finfo(np.float64).tiny)
+        strength = np.exp(rng.uniform(np.log(0.1), np.log(2.0), size=batch)) * float(parent.witness.std())
+        kicked = starter.choose(
+            noise * strength - parent.witness[:, None], np.repeat(parent.members[:, None], batch, axis=1)
+        )
+        end = descend(
+            problem, kicked, assigner, max_iter=max_iter, dtype=problem.geometry.search_dtype, turning=False
+        )
+        for run in np.flatnonzero(end.psi < parent.psi).tolist():
+            better = replace(
+                parent,
+                members=end.members[:, run],
+                psi=float(end.psi[run]),
+                witness=end.witness[:, run],
+                converged=bool(end.converged[run]),
+                trace=(*parent.trace, float(end.psi[run])),
+            )
+            trails.append(better.through("perturb", [np.packbits(better.members)]))
+        gain = parent.psi - float(end.psi.min())
+        stale = 0 if gain > WORTHWHILE * (problem.ssq_total - parent.psi) else stale + 1
+    return trails

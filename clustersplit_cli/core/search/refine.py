@@ -1,0 +1,107 @@
+"""The second half of the search: bring splits to rest on the kernel itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from clustersplit_cli.core.assignment.selection import Assigner
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.search.candidate import UNMEASURED, Trail, joined
+from clustersplit_cli.core.search.lloyd import Descent, descend, leap
+from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.swaps import polish
+
+
+def settle(
+    problem: Problem,
+    trails: Sequence[Trail],
+    assigner: Assigner,
+    *,
+    max_iter: int,
+    max_rounds: int,
+    dtype: DTypeLike,
+    leaping: bool,
+    polished_runs: int,
+    nonnegative: bool,
+    measured: bool = False,
+) -> list[Trail]:
+    """Descend, leap and polish in turn, all trails as one batch, until nothing lowers Psi any more.
+
+    The last thing is always a descent, so the result is a fixed point of the assignment step. In each round
+    only the best `polished_runs` of those still moving leap and are polished; the others rest.
+
+    Parameters
+    ----------
+    measured : whether the trails' witness is that of their splits on the problem's kernel, in `dtype`.
+    """
+    result = list(trails)
+    seen = list(trails) if measured else None
+    active = list(range(len(result)))
+    rested: dict[int, Trail] = {}
+    for done in range(max_rounds):
+        near = None if seen is None else (_stack(seen, active), _witnesses(seen, active))
+        end = descend(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype, near=near)
+        _advance(result, active, "lloyd", end)
+        for run in active:
+            # What looked like a gain in rounded numbers may be none: then it stays where it rested.
+            if run in rested and result[run].psi >= rested[run].psi:
+                result[run] = rested[run]
+        active = [run for run in active if result[run] is not rested.get(run)]
+        if done == max_rounds - 1 or not active:
+            break
+        rested = {run: result[run] for run in active}
+        active = sorted(sorted(active, key=lambda run: result[run].psi)[:polished_runs])
+        if leaping:
+            end = leap(problem, _gather(result, active, end), assigner, max_iter=max_iter)
+            leapt = [column for column in range(len(active)) if end.visited[column]]
+            _advance(result, active, "leap", end, leapt)
+        seen = list(result)
+        for run in active:
+            trail = result[run]
+            polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
+            if polished.changes:
+                moved = replace(trail, members=polished.members, trace=(*trail.trace, UNMEASURED))
+                result[run] = moved.through("polish", [np.packbits(polished.members)])
+        active = [run for run in active if result[run] is not rested[run]]
+        if not active:
+            break
+    return result
+
+
+def _gather(trails: Sequence[Trail], runs: Sequence[int], end: Descent) -> Descent:
+    """Where the given trails rest, as one descent."""
+    chosen = [trails[run] for run in runs]
+    return replace(
+        end,
+        members=_stack(trails, runs),
+        psi=np.array([trail.psi for trail in chosen]),
+        witness=_witnesses(trails, runs),
+    )
+
+
+def _stack(trails: Sequence[Trail], runs: Sequence[int]) -> Members:
+    return np.stack([trails[run].members for run in runs], axis=1)
+
+
+def _witnesses(trails: Sequence[Trail], runs: Sequence[int]) -> Floats:
+    return np.stack([trails[run].witness for run in runs], axis=1)
+
+
+def _advance(
+    trails: list[Trail], runs: Sequence[int], phase: str, end: Descent, columns: Sequence[int] | None = None
+) -> None:
+    """Move trails to where their columns of the batch ended."""
+    for column in range(len(runs)) if columns is None else columns:
+        moved = replace(
+            trails[runs[column]],
+            members=end.members[:, column],
+            psi=float(end.psi[column]),
+            witness=end.witness[:, column],
+            converged=bool(end.converged[column]),
+            trace=joined(trails[runs[column]].trace, end.trace[column]),
+        )
+        trails[runs[column]] = moved.through(phase, end.visited[column])

@@ -1,0 +1,109 @@
+"""Where a search explores: a low-rank image of the kernel, on a sample of the rows if they are many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints.cells import restricted_to, sample_rows
+from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.geometry.low_rank import Image, explored_rows
+from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.core.search.candidate import Trail
+from clustersplit_cli.core.search.problem import Members, Problem, split_weights
+from clustersplit_cli.core.search.starts import at_targets
+
+SMALL = 2048
+"""Up to this many rows a pass over the kernel itself costs next to nothing."""
+CHOSEN_AT_ONCE = 4
+"""Splits of all rows that one worker chooses at a time."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where a search explores: an image of the kernel on some of the rows, or a small problem itself.
+
+    Attributes
+    ----------
+    whole : the problem on all rows.
+    problem : the one to explore.
+    rows : its rows.
+    image : the image along the directions that matter within cells.
+    factors : its factors on `rows`.
+    workers : choose among all rows.
+    """
+
+    whole: Problem
+    problem: Problem
+    rows: NDArray[np.int64]
+    image: Image
+    factors: Floats
+    workers: Workers
+
+    @property
+    def share(self) -> float:
+        """How much of the scatter is left in the problem to explore, row for row."""
+        whole = self.whole.ssq_total * self.problem.n
+        return self.problem.ssq_total * self.whole.n / whole if whole > 0 else 1.0
+
+    def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
+        """Carry splits over to all rows."""
+        if self.problem is self.whole:
+            return trails
+        if len(self.rows) == self.whole.n:
+            return [self._reordered(trail) for trail in trails]
+        # Rank every row by the sample's witness function.
+        weights = split_weights(np.stack([trail.members for trail in trails], axis=1), self.factors.dtype)
+        scores = self.image.spread(self.factors.T @ weights)
+        selection = at_targets(self.whole.constraints)
+
+        def choose(runs: tuple[int, int]) -> Members:
+            return selection.choose(-scores[:, slice(*runs)])
+
+        members = np.concatenate([*self.workers.map(choose, tiles(len(trails), CHOSEN_AT_ONCE))], axis=1)
+        return [
+            replace(
+                trail,
+                members=members[:, run],
+                passed=(("start", np.packbits(members[:, run])),),
+                # Psi is a sum over rows.
+                trace=tuple(psi * self.whole.n / self.problem.n for psi in trail.trace),
+            )
+            for run, trail in enumerate(trails)
+        ]
+
+    def _reordered(self, trail: Trail) -> Trail:
+        """Put a split of all rows, cell by cell, into the rows' own order."""
+
+        def ordered(members: Members) -> Members:
+            result = np.empty_like(members)
+            result[self.rows] = members
+            return result
+
+        passed = tuple(
+            (phase, np.packbits(ordered(np.unpackbits(packed, count=len(self.rows)).astype(bool))))
+            for phase, packed in trail.passed
+        )
+        return replace(trail, members=ordered(trail.members), passed=passed)
+
+
+def make_field(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> Field:
+    """Choose the rows to explore on, and condense the image to the directions that matter on them."""
+    limits = problem.constraints
+    rows = np.arange(problem.n)
+    if problem.n > SMALL:
+        if explored_rows(problem.n) < problem.n:
+            rows = sample_rows(limits, explored_rows(problem.n), rng)
+        # Cell by cell, so that choosing within cells need not gather them.
+        rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
+    part = restricted_to(limits, rows)
+    condensed = image.condensed(limits, workers)
+    factors = condensed.factors(rows, workers)
+    if problem.n <= SMALL:
+        return Field(problem, problem, rows, condensed, factors, workers)
+    # Passes over the image are too short to be worth handing out.
+    explored = Problem(image_geometry(factors, workers.alone()), part)
+    return Field(problem, explored, rows, condensed, factors, workers)

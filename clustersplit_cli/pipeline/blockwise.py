@@ -1,0 +1,281 @@
+"""The order of the steps where rows are read in pieces: from row groups to a split as a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints.cells import Cells, Constraints, make_constraints
+from clustersplit_cli.core.geometry.features import Affine, Features, Moments, unit_rows
+from clustersplit_cli.core.geometry.kernels import (
+    DEGENERACY_SAMPLE,
+    MEDIAN_SAMPLE,
+    KernelSpread,
+    Prepared,
+    off_diagonal_spread,
+    prepare_with,
+)
+from clustersplit_cli.core.geometry.nystrom import estimated_trace, trace_rows
+from clustersplit_cli.core.geometry.protocol import choose_landmarks, inverse_root, shuffled
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.data.readers.categories import no_value, value_never_occurs
+from clustersplit_cli.data.readers.naming import shown
+from clustersplit_cli.data.row_groups import Layout, read_batches
+from clustersplit_cli.engines import samples
+from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.factors import FactorPlan, Numbering
+from clustersplit_cli.engines.survey import Found
+from clustersplit_cli.engines.tasks import Survey
+from clustersplit_cli.errors import InputError
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.holding import Streams
+from clustersplit_cli.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What the first pass found: how many rows take part, their cells, and the columns' moments."""
+
+    found: Found
+    n: int
+    limits: Constraints
+    rounding: str
+    numbering: Numbering
+    moments: Moments
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Everything before a split is chosen: the kernel, the landmarks, and a sample to search on.
+
+    Attributes
+    ----------
+    mixing : (q, r) for landmarks; None for linear kernels.
+    trace, trace_error : of the kernel.
+    sample : the rows that the search explores.
+    """
+
+    surveyed: Surveyed
+    prepared: Prepared
+    spread: KernelSpread | None
+    plan: FactorPlan
+    mixing: NDArray[np.float64] | None
+    trace: float
+    trace_error: float
+    sample: samples.Gathered
+    streams: Streams
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a pass over the rows found, their cells without codes, and how both are numbered."""
+
+    found: Found
+    cells: Cells
+    numbering: Numbering
+
+
+def count_cells(layout: Layout, engine: Engine, task: Survey, watch: Stopwatch) -> Counted:
+    """Make a first pass over all rows, and tell the engine how they and their cells are numbered.
+
+    Raises
+    ------
+    InputError : values that cannot be used.
+    """
+    with watch.step("read"):
+        parts = engine.run(task)
+        offsets = np.cumsum([0, *(part.n_kept for part in parts)])[:-1].tolist()
+        found: Found = reduce(_merged, parts)
+        _refuse(layout, found)
+    cells = _cells(layout, found)
+    order = {tuple(name.values()): number for number, name in enumerate(cells.names)}
+    numbering = Numbering(order, tuple(offsets))
+    engine.tell(numbering)
+    return Counted(found, cells, numbering)
+
+
+def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
+    """Make the first pass, and give every cell its share.
+
+    Raises
+    ------
+    InputError : values that cannot be used.
+    InfeasibleError : the quotas cannot be met.
+    """
+    steps = _stateless_steps(options)
+    counted = count_cells(layout, engine, Survey(_typical_row(layout, steps), steps), watch)
+    found, cells = counted.found, counted.cells
+    with watch.step("constraints"):
+        rounding = options.rounding or "nearest"
+        # The smallest tolerance that one family of cells can be met with is none.
+        allowed = [value or Fraction(0) for value in options.tolerance.of_cells([cells])[0]]
+        limits = make_constraints(cells, options.holdout, allowed, rounding)
+        assert found.columns is not None
+        moments = found.columns.moments(found.n_kept)
+    return Surveyed(found, found.n_kept, limits, rounding, counted.numbering, moments)
+
+
+def prospect(
+    layout: Layout,
+    engine: Engine,
+    options: CheckedOptions,
+    surveyed: Surveyed,
+    landmarks: int | None,
+    sample_rows: int,
+    workers: Workers,
+    watch: Stopwatch,
+) -> Prospect:
+    """Bring samples together, resolve the kernel, and tell the engine how rows become factors."""
+    streams, n = Streams.from_seed(options.seed), surveyed.n
+    dtype = layout.features.dtype
+    with watch.step("sample"):
+        (width_stream,) = streams.samples.spawn(1)
+        wanted = {"first": np.zeros(1, np.int64)}
+        if options.gamma == "median":
+            wanted["median"] = np.sort(width_stream.choice(n, size=min(n, MEDIAN_SAMPLE), replace=False))
+        if options.kernel == "rbf":
+            wanted["spread"] = np.sort(
+                streams.samples.choice(n, size=min(n, DEGENERACY_SAMPLE), replace=False)
+            )
+        if landmarks is not None:
+            wanted["landmarks"] = choose_landmarks(n, landmarks, streams.landmarks)
+            wanted["trace"] = trace_rows(n)
+        if sample_rows:
+            (draws,) = streams.image.spawn(1)
+            wanted["search"] = samples.stratified_numbers(
+                engine, surveyed.limits.cells.sizes, sample_rows, draws
+            )
+        at_hand = samples.gather(engine, wanted, layout.width, dtype)
+    with watch.step("prepare"):
+        features = _standardized(
+            Features(at_hand.rows(wanted.get("median", wanted["first"]))), options, surveyed
+        )
+        prepared = prepare_with(
+            features.features,
+            features.moments,
+            n,
+            options.kernel,
+            options.gamma,
+            options.degree,
+            width_stream,
+        )
+        whole = Features(at_hand.raw, prepared.features.steps, prepared.features.dtype)
+        spread = None
+        if "spread" in wanted:
+            seen = Features(at_hand.rows(wanted["spread"]), whole.steps, whole.dtype)
+            spread = off_diagonal_spread(Prepared(prepared.kernel, seen, 1.0), np.random.default_rng(0))
+    with watch.step("kernel"):
+        stored = np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
+        centres, mixing = None, None
+        trace, trace_error = n * features.moments.total_variance, 0.0
+        if landmarks is not None:
+            at = at_hand.places(shuffled(wanted["landmarks"]))
+            exact = whole.take(at, np.float64)
+            mixing = inverse_root(prepared.kernel.tile(exact, exact), stored)
+            centres = whole.take(at)
+        plan = FactorPlan(
+            prepared.kernel,
+            whole.steps,
+            np.dtype(whole.dtype),
+            centres,
+            stored if landmarks is not None else dtype,
+            layout.width,
+        )
+        if mixing is not None:
+            values = plan.to_store(at_hand.rows(wanted["trace"]), workers)
+            trace, trace_error = estimated_trace(values, mixing.astype(stored), n, workers)
+    engine.tell(surveyed.numbering, plan)
+    chosen = wanted.get("search", np.empty(0, np.int64))
+    places = at_hand.places(chosen)
+    sample = samples.Gathered(chosen, at_hand.raw[places], at_hand.codes[places])
+    return Prospect(surveyed, prepared, spread, plan, mixing, trace, trace_error, sample, streams)
+
+
+@dataclass(frozen=True)
+class _Standardized:
+    features: Features
+    moments: Moments
+
+
+def _stateless_steps(options: CheckedOptions) -> tuple[Any, ...]:
+    """Maps that need no statistics, so that the first pass can look at what they give."""
+    if options.standardize == "l2" or (options.kernel == "cosine" and options.standardize == "none"):
+        return (unit_rows,)
+    return ()
+
+
+def _standardized(raw: Features, options: CheckedOptions, surveyed: Surveyed) -> _Standardized:
+    """The rows after `--standardize`, and for cosine kernels of length one, with their moments.
+
+    Unit rows of standardized columns would take another pass, and are refused before any.
+    """
+    found = surveyed.moments
+    if options.standardize == "zscore":
+        varies = found.deviation > 0
+        scale = 1 / np.where(varies, found.deviation, 1)
+        assert surveyed.found.columns is not None
+        reach = np.maximum(
+            np.abs(surveyed.found.columns.low - found.mean), np.abs(surveyed.found.columns.high - found.mean)
+        )
+        after = Moments(np.zeros_like(scale), varies.astype(np.float64), float((reach * scale).max()))
+        return _Standardized(raw.then(Affine(found.mean, scale)), after)
+    features = raw
+    if options.standardize == "l2":
+        features = features.then(unit_rows)
+    if options.kernel == "cosine":
+        features = features.then(unit_rows)
+    return _Standardized(features, found)
+
+
+def _typical_row(layout: Layout, steps: tuple[Any, ...]) -> NDArray[np.float64]:
+    """A value of each column from the middle of the first rows; sums are taken of distances from it."""
+    for batch in read_batches(layout, layout.groups[:1], layout.features.names):
+        raw = batch.features()
+        raw = raw[np.isfinite(raw).all(axis=1)][:1024]
+        if len(raw):
+            rows = Features(raw, steps).block(0, len(raw), np.float64)
+            return np.asarray(np.partition(rows, len(rows) // 2, axis=0)[len(rows) // 2], dtype=np.float64)
+    return np.zeros(layout.width)
+
+
+def _merged(one: Found, other: Found) -> Found:
+    one.merge(other)
+    return one
+
+
+def _cells(layout: Layout, found: Found) -> Cells:
+    """Number the cells as `joint_cells` does: by the values of the columns, in their order."""
+    columns = [sorted({cell[place] for cell in found.cells}) for place in range(len(layout.family))]
+    rank: list[Mapping[Any, int]] = [
+        {value: number for number, value in enumerate(column)} for column in columns
+    ]
+    ordered = sorted(found.cells, key=lambda cell: [rank[place][value] for place, value in enumerate(cell)])
+    names = tuple(dict(zip(layout.family, cell, strict=True)) for cell in ordered)
+    sizes = np.array([found.cells[cell] for cell in ordered], dtype=np.int64)
+    return Cells(np.empty(0, np.int64), names, sizes)
+
+
+def _refuse(layout: Layout, found: Found) -> None:
+    """Refuse what no split can be made from."""
+    for place, (word, _, value) in enumerate(layout.exclude):
+        if not found.excluded[place]:
+            raise value_never_occurs(word, value, found.spelled[place])
+    for word, (count, first) in found.missing.items():
+        raise no_value(word, count, first)
+    kept = found.n_kept + (found.n_invalid if not layout.drop_invalid else 0)
+    if found.n_invalid and not layout.drop_invalid:
+        more = f" and {found.n_invalid - 3} more" if found.n_invalid > 3 else ""
+        raise InputError(
+            f"{found.n_invalid} of {kept} rows of {shown(layout.path)} have missing, NaN or infinite "
+            f"features: {', '.join(found.invalid[:3])}{more}",
+            hint="leave those rows out with --drop-invalid; row numbers stay as they are in the file",
+        )
+    if kept < 2:
+        left_out = f"only {kept} of {layout.n_rows} rows are left"
+        raise InputError(left_out, hint="a split needs at least two rows")

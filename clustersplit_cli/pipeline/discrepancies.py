@@ -1,0 +1,184 @@
+"""The order of the steps of `clustersplit mmd`: from a comparison and options to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.constraints.tolerance import Tolerance
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.kernels import Prepared, off_diagonal_spread, prepare, standardize
+from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.mmd.sums import Factors, geometry_sums, nystrom_factors
+from clustersplit_cli.core.parallel import Workers, pool
+from clustersplit_cli.core.search.problem import evaluate
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.engines.measuring import MeasuringPlan, Task, plan_measuring
+from clustersplit_cli.errors import MemoryPlanError
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
+from clustersplit_cli.pipeline.mmd_measure import Known, Ruler, Unit, measure, units_of
+from clustersplit_cli.pipeline.mmd_notices import about_comparison
+from clustersplit_cli.pipeline.mmd_summarize import Findings, summarize_mmd
+from clustersplit_cli.pipeline.notices import about_kernel
+from clustersplit_cli.pipeline.run import Streams, prepared_setting
+from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.reports.mmd_summary import MMDReport
+from clustersplit_cli.stopwatch import Stopwatch
+
+# A stream for permutations that no stream of a split shares.
+_PERMUTATION_KEY = 0x6D6D64
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The report, and the witness at every row of the pool if there is a main pair."""
+
+    report: MMDReport
+    witness: NDArray[np.float64] | None
+
+
+def compare(
+    comparison: Comparison,
+    options: CheckedOptions,
+    question: Question,
+    *,
+    config: Mapping[str, Any] | None = None,
+    stopwatch: Stopwatch | None = None,
+    progress: Progress = silent,
+) -> Answer:
+    """Measure the discrepancies of a comparison and report on them.
+
+    Parameters
+    ----------
+    options : the kernel, its width, the seed, memory and threads; all else in them is ignored.
+    config : options outside this function's reach that the report should repeat.
+    """
+    watch = stopwatch or Stopwatch()
+    streams = Streams.from_seed(options.seed)
+    units = units_of(comparison)
+    plan = plan_of(comparison, units, options, question.permutations)
+    notes = list(comparison.notes)
+    known = None
+    if question.reuses_report and comparison.cells is None:
+        with watch.step("kernel"):
+            try:
+                known, plan = _as_reported(comparison, options, plan, progress)
+            except MemoryPlanError as error:
+                reason = f"not in the report's geometry, so last digits may differ: {error.message}"
+                notes.append(("other_geometry", reason))
+    with pool(options.threads) as workers:
+        with watch.step("prepare"):
+            fitted = Features(comparison.features[: comparison.n_fitted])
+            (width_stream,) = streams.samples.spawn(1)
+            prepared = prepare(
+                standardize(fitted, options.standardize, workers),
+                options.kernel,
+                options.gamma,
+                options.degree,
+                workers,
+                width_stream,
+            )
+            spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+            ruler = _ruler(comparison, prepared, plan, question.estimator, streams.landmarks, workers)
+        with watch.step("measure"):
+            measured = measure(
+                comparison,
+                units,
+                ruler,
+                permutations=question.permutations,
+                rng=np.random.default_rng([options.seed, _PERMUTATION_KEY]),
+                known=known,
+                progress=progress,
+            )
+    notes += about_kernel(prepared, spread, options.standardize)
+    notes += about_comparison(comparison, measured, plan, question, chosen=options.nystrom != "auto")
+    findings = Findings(
+        comparison,
+        options,
+        prepared.kernel,
+        plan,
+        measured,
+        question,
+        dict(config or {}),
+        tuple(notes),
+    )
+    return Answer(summarize_mmd(findings, watch), measured.witness)
+
+
+def plan_of(
+    comparison: Comparison, units: list[Unit], options: CheckedOptions, permutations: int
+) -> MeasuringPlan:
+    """Decide how to sum the kernel, from sizes alone."""
+    n, d = comparison.features.shape
+    tests = [
+        len(groups[0]) + len(groups[1])
+        for pair in comparison.pairs
+        for unit in units
+        if permutations and (groups := unit.pair(pair)) is not None
+    ]
+    task = Task(
+        n=n,
+        d=d,
+        itemsize=comparison.features.dtype.itemsize,
+        groups=len(comparison.parts),
+        sums=[sum(map(len, unit.rows)) for unit in units],
+        tests=tests,
+        permutations=permutations,
+        threads=options.threads,
+    )
+    return plan_measuring(task, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
+
+
+def _ruler(
+    comparison: Comparison,
+    prepared: Prepared,
+    plan: MeasuringPlan,
+    estimator: str,
+    rng: np.random.Generator,
+    workers: Workers,
+) -> Ruler:
+    """Carry the kernel that was fitted on some rows to all rows."""
+    fitted = prepared.features
+    features = Features(comparison.features, fitted.steps, fitted.dtype)
+    factors = None
+    if plan.geometry == "linear":
+        factors = Factors(features, prepared.kernel)
+    elif plan.landmarks is not None:
+        landmarks = choose_landmarks(comparison.n_fitted, plan.landmarks, rng)
+        factors = nystrom_factors(features, prepared.kernel, landmarks)
+    return Ruler(features, prepared.kernel, factors, estimator, workers)
+
+
+def _as_reported(
+    comparison: Comparison, options: CheckedOptions, plan: MeasuringPlan, progress: Progress
+) -> tuple[Known, MeasuringPlan]:
+    """Measure train and val in the report's own geometry, step by step as `split` did: to the last bit."""
+    rows = comparison.positions[: comparison.n_fitted]
+    # Cells and quotas have no part in measuring: one cell of any size will do.
+    dataset = Dataset(
+        comparison.features[: comparison.n_fitted],
+        comparison.feature_names,
+        comparison.feature_columns,
+        {},
+        rows,
+        n_rows=len(rows),
+    )
+    neutral = replace(options, holdout=Fraction(1, 2), tolerance=Tolerance(Fraction(0)), rounding="nearest")
+    members = np.zeros(len(rows), np.bool_)
+    members[comparison.parts[1].rows] = True
+    with prepared_setting(dataset, neutral, Stopwatch(), progress) as setting:
+        squared = evaluate(setting.problem, members).mmd_squared
+        sums = None
+        if comparison.n_fitted == len(comparison.features):  # there is nothing but train and val
+            sums = geometry_sums(setting.problem.geometry, [part.rows for part in comparison.parts])
+        memory = setting.memory
+    reason = "as in the report of the split"
+    geometry = memory.geometry if sums is not None else plan.geometry
+    most = max(memory.bytes, plan.bytes)
+    return Known(sums, squared), replace(plan, geometry=geometry, bytes=most, reason=reason)

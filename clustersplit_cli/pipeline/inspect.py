@@ -1,0 +1,198 @@
+"""From an input to what should be known about it before it is split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.geometry.features import Features, moments
+from clustersplit_cli.core.geometry.kernels import (
+    WIDTH_RULES,
+    Prepared,
+    off_diagonal_spread,
+    off_diagonal_values,
+    prepare,
+    standardize,
+)
+from clustersplit_cli.core.geometry.low_rank import explored_rows, image_rank
+from clustersplit_cli.core.parallel import Workers, pool
+from clustersplit_cli.core.search.sample import SMALL
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.engines.plan import MemoryPlan
+from clustersplit_cli.errors import ClusterSplitError, InputError
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel
+from clustersplit_cli.pipeline.requiring import requirements_of
+from clustersplit_cli.pipeline.run import CBC_CERTIFICATE_ROWS, Streams, plan
+from clustersplit_cli.reports import inspection
+from clustersplit_cli.reports.summary import Notice, Plan
+
+NEAR = 0.01
+"""Kernel values within this distance of 0 or 1 say that two rows are strangers, or twins."""
+TIMED_ROWS, TIMED_COLUMNS, TIMED_SECONDS = 512, 24, 0.1
+# Steps of one run, and columns of products with the kernel, that splits of several real datasets took.
+STEPS_ROAMING, STEPS_SETTLING, COLUMNS_BOUNDING = 10, 60, 400
+SECONDS_PER_CERTIFIED_ROW = 6e-5
+FIXED_SECONDS = 1.2
+"""Starting up and writing."""
+
+
+def examine(
+    dataset: Dataset,
+    options: CheckedOptions,
+    *,
+    path: str,
+    columns: tuple[inspection.InspectedColumn, ...],
+) -> inspection.Inspection:
+    """Look at everything that decides how a split will go, without making one."""
+    notes = [Notice(*note) for note in dataset.notes]
+    memory: MemoryPlan | None = None
+    try:
+        memory = plan(dataset.extent, options)
+    except ClusterSplitError as error:  # the one thing that inspecting should survive
+        cure = f"; {error.hint}" if error.hint else ""
+        notes.append(Notice("plan_does_not_fit", f"{error.message}{cure}"))
+    with pool(options.threads) as workers:
+        asked = requirements_of(dataset, options, workers)
+        features = standardize(Features(dataset.features), options.standardize, workers)
+        spread = _spread(dataset, features, workers)
+
+        def prepared(gamma: str | float) -> Prepared:
+            # The stream that `split` would use, so that a sampled width is the same.
+            (stream,) = Streams.from_seed(options.seed).samples.spawn(1)
+            return prepare(features, options.kernel, gamma, options.degree, workers, stream)
+
+        chosen = prepared(options.gamma)
+        is_rbf = options.kernel == "rbf"
+        widths = tuple(_widths(options, prepared)) if is_rbf else ()
+        extremes = off_diagonal_spread(chosen, Streams.from_seed(options.seed).samples) if is_rbf else None
+        notes += [Notice(*note) for note in about_kernel(chosen, extremes, options.standardize)]
+        estimate = None if memory is None else _estimate(chosen, memory, options, workers)
+    validation = int(asked.families[0].target.sum())
+    for place, limits in enumerate(asked.families):
+        total = validation if place == 0 else None
+        notes += [Notice(*note) for note in about_cells(limits, options, asked.rounding, total)]
+    return inspection.Inspection(
+        path=path,
+        n_rows=dataset.n_rows,
+        n_excluded=dataset.n_excluded,
+        n_dropped=dataset.n_dropped,
+        n_features=dataset.features.shape[1],
+        dtype=str(dataset.features.dtype),
+        columns=columns,
+        spread=spread,
+        holdout=float(options.holdout),
+        validation=validation,
+        cells=tuple(cell for limits in asked.families for cell in _cells(limits)),
+        units=None if asked.units is None else asked.n_atoms,
+        tolerance=float(asked.tolerance),
+        widths=widths,
+        plan=None
+        if memory is None
+        else Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason),
+        estimate=estimate,
+        warnings=tuple(notes),
+    )
+
+
+def _spread(dataset: Dataset, features: Features, workers: Workers) -> inspection.Spread:
+    """Find the columns that vary least and most."""
+    deviation = moments(features, workers).deviation
+    varying = np.flatnonzero(deviation > 0)
+    if not len(varying):
+        raise InputError(
+            "all features are constant, so every split has an MMD of zero",
+            hint="choose other columns with --columns",
+        )
+    low, high = varying[deviation[varying].argmin()], varying[deviation[varying].argmax()]
+    names = dataset.feature_names
+    return inspection.Spread(
+        narrowest=names[low],
+        narrowest_deviation=float(deviation[low]),
+        widest=names[high],
+        widest_deviation=float(deviation[high]),
+        constant=tuple(names[column] for column in np.flatnonzero(deviation == 0)),
+    )
+
+
+def _cells(limits: Constraints) -> Iterator[inspection.InspectedCell]:
+    for cell, name in enumerate(limits.cells.names):
+        size, lower, upper = (
+            int(counts[cell]) for counts in (limits.cells.sizes, limits.lower, limits.upper)
+        )
+        problem = None
+        if upper == 0:
+            problem = "no validation row"
+        elif lower == size:
+            problem = "no training row"
+        elif size < SMALL_CELL:
+            problem = f"fewer than {SMALL_CELL} rows"
+        yield inspection.InspectedCell(dict(name), size, int(limits.target[cell]), lower, upper, problem)
+
+
+def _widths(
+    options: CheckedOptions, prepared: Callable[[str | float], Prepared]
+) -> Iterator[inspection.WidthChoice]:
+    """Try the rules, and the number that was asked for, on one sample of rows."""
+    rules: list[str | float] = [*WIDTH_RULES]
+    if options.gamma not in rules:
+        rules.insert(0, options.gamma)
+    for rule in rules:
+        try:
+            found = prepared(rule)
+        except InputError:  # the median distance of mostly identical rows is 0
+            continue
+        values = off_diagonal_values(found, Streams.from_seed(options.seed).samples)
+        assert found.kernel.gamma is not None
+        yield inspection.WidthChoice(
+            rule=str(rule) if isinstance(rule, str) else "given",
+            gamma=found.kernel.gamma,
+            near_zero=float((values < NEAR).mean()),
+            near_one=float((values > 1 - NEAR).mean()),
+            median=float(np.median(values)),
+            chosen=rule == options.gamma,
+        )
+
+
+def _estimate(
+    prepared: Prepared, memory: MemoryPlan, options: CheckedOptions, workers: Workers
+) -> inspection.TimeEstimate:
+    """Time a few tiles of the kernel and of a product, and count how many a split takes."""
+    n, d = prepared.features.shape
+    block = prepared.features.block(0, min(n, TIMED_ROWS))
+    matrix = prepared.kernel.tile(block, block)
+    columns = np.ones((len(block), TIMED_COLUMNS), dtype=matrix.dtype)
+    per_value = _seconds(lambda: prepared.kernel.tile(block, block), workers) / matrix.size
+    per_product = _seconds(lambda: matrix @ columns, workers) / (matrix.size * TIMED_COLUMNS)
+    effort = EFFORTS[options.effort]
+    q = memory.landmarks or 0
+    made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q}[memory.geometry]
+    width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
+    roamed = n * width if n <= SMALL else 2 * explored_rows(n) * image_rank(n)
+    roaming = roamed * (options.restarts + effort.max_rounds * effort.batch) * STEPS_ROAMING
+    # Where the kernel is held as factors, one product measures all splits, and few rows are followed on.
+    is_followed = memory.geometry != "dense" and n > SMALL
+    settled = (options.restarts if is_followed else 0) + effort.candidates * (
+        1 if is_followed else STEPS_SETTLING
+    )
+    settling = n * width * (settled + effort.exact_rounds * effort.batch * STEPS_SETTLING)
+    bounding = 0 if options.bound == "never" else n * width * COLUMNS_BOUNDING
+    seconds = made * per_value + (roaming + settling + bounding) * per_product
+    if options.certify != "never":
+        seconds += min(n, CBC_CERTIFICATE_ROWS) * SECONDS_PER_CERTIFIED_ROW
+    return inspection.TimeEstimate(FIXED_SECONDS + float(seconds), 1.0 / max(per_value, 1e-12))
+
+
+def _seconds(task: Callable[[], object], workers: Workers) -> float:
+    """Seconds per task with all workers at it, others on the machine included."""
+    task()
+    jobs = 2 * workers.count
+    done, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < TIMED_SECONDS:
+        workers.run(lambda _: task(), range(jobs))
+        done += jobs
+    return spent / done

@@ -1,0 +1,163 @@
+"""The warnings of a run: what a user should know before trusting the split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.result import Outcome
+from clustersplit_cli.reports.summary import Notice
+
+SPREAD_LIMIT = 100.0
+SMALL_CELL = 5
+CELLS_NAMED = 3
+ROUNDING = 1e-4
+
+
+def notices(found: Outcome) -> tuple[Notice, ...]:
+    """Collect all warnings, most fundamental first."""
+    return tuple(
+        Notice(code, message)
+        for part in (_about_kernel, _about_cells, _about_result)
+        for code, message in part(found)
+    )
+
+
+def _about_kernel(found: Outcome) -> Iterator[tuple[str, str]]:
+    return about_kernel(found.prepared, found.spread, found.options.standardize)
+
+
+def about_kernel(
+    prepared: Prepared, spread: KernelSpread | None, standardize: str
+) -> Iterator[tuple[str, str]]:
+    """Warn of a kernel that hardly tells rows apart, or sees one column only."""
+    gamma = prepared.kernel.gamma
+    if spread is not None and spread.is_near_zero:
+        yield (
+            "degenerate_kernel",
+            f"the kernel is almost the identity (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
+            f"below {spread.high:.1g}), so all splits are much alike; try --gamma scale or median",
+        )
+    if spread is not None and spread.is_near_one:
+        yield (
+            "degenerate_kernel",
+            f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
+            f"within {1 - spread.low:.1g} of 1), so it hardly tells rows apart; try --gamma scale or median",
+        )
+    if prepared.kernel.name == "rbf" and standardize == "none" and prepared.spread_ratio > SPREAD_LIMIT:
+        yield (
+            "uneven_spreads",
+            f"the widest feature column spreads {prepared.spread_ratio:.3g} times more than the "
+            "narrowest and dominates the rbf kernel; try --standardize zscore",
+        )
+
+
+def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
+    # A domain that is left out is as large as it is.
+    is_sized = found.config.get("leave") is None
+    for place, limits in enumerate(found.requirements.families):
+        n_val = found.measured.n_val if place == 0 and is_sized else None
+        yield from about_cells(limits, found.options, found.requirements.rounding, n_val)
+
+
+def about_cells(
+    limits: Constraints, options: CheckedOptions, rounding: str, n_val: int | None
+) -> Iterator[tuple[str, str]]:
+    """Warn of cells that keep no share, and of a total far from what was asked for.
+
+    Parameters
+    ----------
+    n_val : validation rows; None to say nothing about the total.
+    """
+    sizes = limits.cells.sizes
+    holdout = float(options.holdout)
+    balancing = "" if rounding == "balanced" else "--rounding balanced"
+    fewer = f"try {balancing}{', or ' if balancing else ''}fewer columns in --stratify"
+    none, every = np.flatnonzero(limits.upper == 0), np.flatnonzero(limits.lower == sizes)
+    if len(none):
+        yield (
+            "cells_without_validation",
+            f"{_cells(len(none), len(sizes))} too small for a validation row at h={holdout:g} "
+            f"({_named(limits, none)}); {fewer}",
+        )
+    if len(every):
+        yield (
+            "cells_without_training",
+            f"{_cells(len(every), len(sizes))} wholly in validation at h={holdout:g} "
+            f"({_named(limits, every)}); {fewer}",
+        )
+    actual = holdout if n_val is None else n_val / limits.n
+    if abs(actual - holdout) > 0.1 * holdout:
+        yield (
+            "holdout_missed",
+            f"validation holds {actual:.3g} of the rows, more than 10 % off h={holdout:g}; "
+            + (fewer if limits.is_exact else _closer(options)),
+        )
+    small = int((sizes < SMALL_CELL).sum())
+    if 2 * small > len(sizes):
+        yield (
+            "too_many_cells",
+            f"{small} of {len(sizes)} cells have fewer than {SMALL_CELL} rows, which leaves the split little "
+            "freedom to differ; try fewer columns in --stratify",
+        )
+
+
+def about_parts(quotas: PartQuotas) -> Iterator[tuple[str, str]]:
+    """Warn of cells of which some part gets no row."""
+    empty = np.flatnonzero((quotas.upper == 0).any(axis=1))
+    if len(empty):
+        yield (
+            "cells_missing_in_parts",
+            f"{len(empty)} of {len(quotas.cells.sizes)} cells are too small for all parts "
+            f"({quotas.cells.describe(int(empty[0]))}: {quotas.cells.sizes[empty[0]]} rows); "
+            "try fewer columns in --stratify",
+        )
+
+
+def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
+    if not found.converged:
+        yield (
+            "not_converged",
+            f"the best run had not converged after {found.options.max_iter} iterations; raise --max-iter",
+        )
+    scatter = found.measured.ssq_total / found.requirements.n
+    yield from about_discrepancy(found.measured.mmd_squared, found.random, scatter)
+
+
+def about_discrepancy(mmd_squared: float, random: RandomMMD, scatter: float) -> Iterator[tuple[str, str]]:
+    """Warn of a split that is hardly harder than a random one; `scatter` is the total one, per row."""
+    threshold = random.mean + 3 * random.sd
+    # Where all splits are alike the two are equal but for rounding, that of float32 in the baseline.
+    rounding = ROUNDING * threshold**2 + 1e-12 * scatter
+    if mmd_squared <= threshold**2 + rounding:
+        yield (
+            "not_above_random",
+            f"MMD {max(mmd_squared, 0.0) ** 0.5:.4g} is not above that of random splits by three standard "
+            f"deviations ({random.mean:.4g} ± {random.sd:.2g}): it is hardly harder than a random split",
+        )
+
+
+def _closer(options: CheckedOptions) -> str:
+    """What brings the total closer to h."""
+    if options.tolerance.is_auto:
+        return "no smaller tolerance can be met, so try fewer columns in --stratify"
+    return "try a smaller --tolerance"
+
+
+def _cells(count: int, total: int) -> str:
+    return f"{count} of {total} cells {'is' if count == 1 else 'are'}"
+
+
+def _named(limits: Constraints, cells: NDArray[np.int64]) -> str:
+    names = "; ".join(
+        f"{limits.cells.describe(cell)}: {limits.cells.sizes[cell]} rows"
+        for cell in cells[:CELLS_NAMED].tolist()
+    )
+    return names + ("; ..." if len(cells) > CELLS_NAMED else "")

@@ -1,0 +1,158 @@
+"""From a problem and a split of its rows to the portrait that the HTML report draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.geometry.features import Features, Floats
+from clustersplit_cli.core.mmd.witness import column_shifts
+from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.reports.portrait import Category, FeatureShift, Portrait, RowMap, RowWitness
+
+MAP_ROWS = 10_000
+"""More points than that are slow to draw and hide each other."""
+FEATURES_SHOWN = 12
+ROWS_SHOWN = 8
+LONGEST_ID = 80
+_BLOCK_ROWS = 2048
+_DIGITS = 5
+
+
+def portray(
+    dataset: Dataset,
+    problem: Problem,
+    factors: Floats,
+    members: Members,
+    random: RandomMMD,
+    workers: Workers,
+    rng: np.random.Generator,
+) -> Portrait:
+    """Draw the rows on a map and find what tells the two sides apart.
+
+    Parameters
+    ----------
+    factors : (n, p), an image of the kernel whose leading directions make the map.
+    members : (n,)
+    rng : chooses the rows of the map if there are too many.
+    """
+    witness = np.asarray(discrepancy(problem, members[:, None], np.float64).witness[:, 0])
+    train, val = np.flatnonzero(~members), np.flatnonzero(members)
+    shifts = column_shifts(Features(dataset.features), [(train, val)], [1.0], workers)
+    order = np.argsort(-np.abs(shifts), kind="stable")[:FEATURES_SHOWN]
+    by_witness = np.argsort(-witness, kind="stable")
+    shown = min(ROWS_SHOWN, len(witness) // 2)
+    return Portrait(
+        map=row_map(dataset, factors, members.astype(np.int64), witness, workers, rng, towards=members),
+        random_mmds=random.values,
+        features=tuple(
+            FeatureShift(dataset.feature_names[column], float(shifts[column])) for column in order
+        ),
+        n_features=len(shifts),
+        like_val=rows_with_witness(dataset, members, witness, by_witness[:shown]),
+        like_train=rows_with_witness(dataset, members, witness, by_witness[::-1][:shown]),
+    )
+
+
+def row_map(
+    dataset: Dataset,
+    factors: Floats,
+    labels: NDArray[np.int64],
+    witness: NDArray[np.float64],
+    workers: Workers,
+    rng: np.random.Generator,
+    *,
+    towards: Members,
+) -> RowMap:
+    """Place the rows on the leading directions of the factors.
+
+    Parameters
+    ----------
+    labels : (n,) the number of every row's part.
+    towards : (n,) rows that are to lie to the right and at the top, on average.
+    """
+    n = len(labels)
+    sample = np.arange(n) if n <= MAP_ROWS else np.sort(rng.choice(n, MAP_ROWS, replace=False))
+    centre, directions, explained = leading_directions(factors, workers)
+    place = (factors[sample].astype(np.float64) - centre) @ directions
+    gap = (factors[towards].mean(axis=0, dtype=np.float64) - centre) @ directions
+    place *= np.where(gap < 0, -1.0, 1.0)
+    return RowMap(
+        x=_rounded(place[:, 0]),
+        y=_rounded(place[:, 1]),
+        explained=explained,
+        rows=tuple(dataset.rows[sample].tolist()),
+        ids=_ids(dataset, sample),
+        part=tuple(labels[sample].tolist()),
+        witness=_rounded(witness[sample]),
+        categories={
+            word: Category(tuple(column.codes[sample].tolist()), tuple(map(str, column.values)))
+            for word, column in dataset.categories.items()
+        },
+        n_rows=n,
+    )
+
+
+def leading_directions(
+    factors: Floats, workers: Workers
+) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[float, float]]:
+    """The mean of the factors' rows, the two directions along which they vary most, and their shares.
+
+    Returns
+    -------
+    (p,), (p, 2), and the share of the total variance along each direction. A direction that does not
+    exist is zero.
+    """
+    n, p = factors.shape
+    centre = factors.mean(axis=0, dtype=np.float64)
+
+    def scatter(tile: tuple[int, int]) -> NDArray[np.float64]:
+        block = factors[slice(*tile)].astype(np.float64) - centre
+        return np.asarray(block.T @ block)
+
+    total = sum(workers.map(scatter, tiles(n, _BLOCK_ROWS)), np.zeros((p, p)))
+    values, vectors = np.linalg.eigh(total)
+    directions = np.zeros((p, 2))
+    directions[:, : min(p, 2)] = vectors[:, ::-1][:, :2]
+    leading = [*np.maximum(values[::-1][:2], 0.0).tolist(), 0.0][:2]
+    whole = float(np.trace(total)) or 1.0
+    return centre, directions, (leading[0] / whole, leading[1] / whole)
+
+
+def rows_with_witness(
+    dataset: Dataset, labels: NDArray[Any], witness: NDArray[np.float64], rows: NDArray[np.int64]
+) -> tuple[RowWitness, ...]:
+    """Describe some rows: what they are called, their part, witness and categories."""
+    ids = _ids(dataset, rows)
+    return tuple(
+        RowWitness(
+            row=int(dataset.rows[row]),
+            id=None if ids is None else ids[place],
+            part=int(labels[row]),
+            witness=float(witness[row]),
+            values={
+                word: str(column.values[column.codes[row]]) for word, column in dataset.categories.items()
+            },
+        )
+        for place, row in enumerate(rows.tolist())
+    )
+
+
+def _ids(dataset: Dataset, rows: NDArray[np.int64]) -> tuple[str, ...] | None:
+    """What the user calls these rows, shortened to what a label can show."""
+    if dataset.ids is None:
+        return None
+    chosen = dataset.ids.take(dataset.rows[rows]).to_pylist()
+    return tuple(
+        text if len(text) <= LONGEST_ID else f"{text[: LONGEST_ID - 1]}…" for text in map(str, chosen)
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
+    """Keep as many digits as a screen can show."""
+    return tuple(float(f"{value:.{_DIGITS}g}") for value in values.tolist())

@@ -1,0 +1,323 @@
+"""Splits of many rows are followed by few of their rows, and end where plain descents end."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation
+from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.geometry.factored import FactorGeometry
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.kernels import prepare
+from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.parallel import Workers, pool
+from clustersplit_cli.core.search import bounded as follow
+from clustersplit_cli.core.search import search as search_module
+from clustersplit_cli.core.search.bounded import Follower, Ground
+from clustersplit_cli.core.search.candidate import Trail
+from clustersplit_cli.core.search.finish import finish
+from clustersplit_cli.core.search.lloyd import descend
+from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, evaluate, objectives
+from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.core.search.starts import random_splits
+from clustersplit_cli.core.search.swaps import polish
+
+KERNELS = ("linear", "nystrom")
+
+
+def problem_of(
+    kernel: str, n: int, seed: int, workers: Workers, dtype: Any = np.float64, gamma: Any = "scale"
+) -> tuple[Problem, FactorGeometry]:
+    """Overlapping groups in three cells of different sizes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(9, 5))[rng.integers(9, size=n)] * 2 + rng.normal(size=(n, 5))
+    labels = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
+    limits = make_constraints(joint_cells({"label": (labels, [0, 1, 2])}, n), Fraction("0.2"))
+    name = "rbf" if kernel == "nystrom" else kernel
+    found = prepare(Features(X.astype(dtype)), name, gamma, 3, workers, rng)
+    if kernel == "linear":
+        held = linear_geometry(found.features, found.kernel, workers)
+    else:
+        held = nystrom_geometry(found.features, found.kernel, np.sort(rng.choice(n, 60, False)), workers)
+    return Problem(held, limits), held
+
+
+def follower_at(problem: Problem, geometry: FactorGeometry, members: Members, noise: float = 0.0) -> Follower:
+    """A follower that was told the witness with some rounding."""
+    ground = Ground.of(problem, geometry)
+    summed = geometry.sums_over(members[:, None], np.float64)[:, 0]
+    witness = discrepancy(problem, members[:, None], geometry.search_dtype).witness[:, 0]
+    off = noise * np.random.default_rng(0).uniform(-1, 1, len(witness)).astype(witness.dtype)
+    witness = witness + off * np.abs(witness).max()
+    return Follower.of(ground, members, summed, witness)
+
+
+def start(problem: Problem, seed: int = 0) -> Members:
+    drawn: Members = random_splits(problem.constraints, [np.random.default_rng(seed)])[:, 0]
+    return drawn
+
+
+def watch_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the rows of every look."""
+    looked: list[int] = []
+    plain = Follower._look
+
+    def counted(self: Follower, places: NDArray[np.int64]) -> None:
+        looked.append(len(places))
+        plain(self, places)
+
+    monkeypatch.setattr(Follower, "_look", counted)
+    return looked
+
+
+@pytest.mark.parametrize("all_at_once", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_step_is_that_of_a_plain_descent(
+    kernel: str, dtype: type, all_at_once: float, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "ALL_AT_ONCE", all_at_once)
+    for seed in range(6):
+        problem, geometry = problem_of(kernel, 700, seed, workers, dtype)
+        members = start(problem, seed)
+        plain = descend(
+            problem,
+            members[:, None],
+            Selection(problem.constraints),
+            max_iter=100,
+            dtype=np.float64,
+            turning=False,
+        )
+        follower = follower_at(problem, geometry, members, noise=0.02)
+        assert np.array_equal(follower.members, members)
+        visited = []
+        while follower.step():
+            visited.append(np.packbits(follower.members))
+            assert follower.psi == pytest.approx(plain.trace[0][len(visited)], rel=1e-9)
+        assert len(visited) == plain.iterations[0] > 2
+        assert all(np.array_equal(*pair) for pair in zip(visited, plain.visited[0], strict=True))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_late_steps_look_at_few_rows(kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, geometry = problem_of(kernel, 4000, 1, workers)
+    follower = follower_at(problem, geometry, start(problem))
+    looked = watch_looks(monkeypatch)
+    while follower.step():
+        pass
+    assert looked[-1] < 0.02 * problem.n
+    assert max(looked) <= follow.ALL_AT_ONCE * problem.n
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sums_kept_up_are_those_of_the_split(kernel: str, workers: Workers) -> None:
+    problem, geometry = problem_of(kernel, 500, 2, workers)
+    follower = follower_at(problem, geometry, start(problem))
+    while follower.step():
+        pass
+    kept = follower.summed.copy()
+    follower.recount()
+    assert kept == pytest.approx(follower.summed, rel=1e-10, abs=1e-10 * np.abs(kept).max())
+    assert follower.psi == pytest.approx(objectives(problem, follower.members[:, None])[0], rel=1e-10)
+    assert (problem.constraints.counts(follower.members) == problem.constraints.target).all()
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_polish_finds_what_it_finds_with_every_witness_known(
+    kernel: str, nonnegative: bool, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "ALL_AT_ONCE", 1.0)  # most rows have not been looked at for long
+    polished_somewhere = False
+    for seed in range(20):
+        problem, geometry = problem_of(kernel, 300, seed, workers)
+        follower = follower_at(problem, geometry, start(problem, seed))
+        while follower.step():
+            pass
+        members = follower.members
+        witness = discrepancy(problem, members[:, None], np.float64).witness[:, 0]
+        exact = polish(problem, members, witness, nonnegative=nonnegative)
+        moved = follower.polish(nonnegative=nonnegative)
+        assert moved == (exact.changes > 0)
+        assert np.array_equal(follower.members, exact.members)
+        polished_somewhere |= moved
+    assert polished_somewhere
+
+
+def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
+    problem, geometry = problem_of("linear", 300, 0, workers)
+    follower = follower_at(problem, geometry, start(problem))
+    while follower.step():
+        pass
+    before, psi = follower.members, follower.psi
+    cell = slice(*problem.constraints.offsets[:2])
+    chosen = follower.in_val[cell]
+    worse = np.array([np.flatnonzero(chosen)[0], np.flatnonzero(~chosen)[0]])
+    assert not follower.exchange(worse)
+    assert not follower.exchange(worse[:0])
+    assert follower.psi == psi and np.array_equal(follower.members, before)
+
+
+def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal") -> Solution:
+    return search(
+        problem,
+        lambda: make_image(problem.geometry, np.random.default_rng(seed + 100), rank=40),
+        Selection,
+        workers,
+        restarts=10,
+        max_iter=100,
+        effort=EFFORTS[effort],
+        nonnegative=problem.geometry.name == "nystrom",
+        rng=np.random.default_rng(seed),
+    )
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Explore on a sample of the rows."""
+    monkeypatch.setattr("clustersplit_cli.core.geometry.low_rank.SAMPLE_ROWS", 1000)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_followed_search_ends_at_rest_and_states_what_it_measured(
+    kernel: str, dtype: type, workers: Workers
+) -> None:
+    problem, _ = problem_of(kernel, 3000, 3, workers, dtype)
+    starts = random_splits(problem.constraints, np.random.default_rng(9).spawn(60))
+    end = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float64)
+    least = float(objectives(problem, end.members).min())
+    for seed in range(3):
+        found = solve(problem, workers, seed)
+        assert found.measured is not None and found.converged
+        measured = evaluate(problem, found.members)
+        assert found.measured.psi == measured.psi
+        assert np.array_equal(found.measured.difference, measured.difference)
+        assert problem.ssq_total - measured.psi >= 0.9998 * (problem.ssq_total - least)
+        best = cheaper_orientation(measured.difference[:, None], Selection(problem.constraints))[0][:, 0]
+        own, cheapest = (float(measured.difference[chosen].sum()) for chosen in (found.members, best))
+        assert own - cheapest <= 1e-12 * problem.trace
+        psi = [step.psi for step in found.steps]
+        assert all(later <= earlier for earlier, later in pairwise(psi))
+        assert psi[-1] == measured.psi == found.runs[found.winner].psi
+        assert min(run.psi for run in found.runs) == psi[-1]
+        assert len({run.start for run in found.runs}) == 10
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_runs_state_the_objective_of_their_own_splits(
+    kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, _ = problem_of(kernel, 3000, 4, workers)
+    ended: list[Trail] = []
+    plain = search_module.measure_runs
+
+    def listening(*arguments: Any) -> Any:
+        ended.extend(arguments[2])
+        return plain(*arguments)
+
+    monkeypatch.setattr(search_module, "measure_runs", listening)
+    found = solve(problem, workers)
+    exact = objectives(problem, np.stack([trail.members for trail in ended], axis=1))
+    assert [run.psi for run in found.runs] == pytest.approx(exact.tolist(), rel=1e-9)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_followed_search_takes_few_passes(
+    kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, geometry = problem_of(kernel, 3000, 5, workers, np.float32)
+    passes: list[str] = []
+
+    def counted(name: str) -> Any:
+        plain = getattr(FactorGeometry, name)
+
+        def count(self: FactorGeometry, *arguments: Any) -> Any:
+            if self.n == geometry.n:
+                passes.append(name)
+            return plain(self, *arguments)
+
+        return count
+
+    for name in ("_times", "_summed"):
+        monkeypatch.setattr(FactorGeometry, name, counted(name))
+    solve(problem, workers)
+    # Carry over, measure, look at the best; measure in float64; at most one look at all rows between.
+    assert len(passes) <= 6
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_followed_searches_do_not_depend_on_the_number_of_threads(kernel: str) -> None:
+    found = []
+    for threads in (1, 2):
+        with pool(threads) as workers:
+            problem, _ = problem_of(kernel, 3000, 6, workers, np.float32)
+            found.append(solve(problem, workers))
+    assert np.array_equal(found[0].members, found[1].members)
+    assert found[0].steps == found[1].steps and found[0].runs == found[1].runs
+
+
+def underway(problem: Problem, steps: int) -> Trail:
+    """A split some steps after its start, as a search hands it over."""
+    begun = start(problem)[:, None]
+    end = descend(problem, begun, Selection(problem.constraints), max_iter=steps, dtype=np.float64)
+    members = end.members[:, 0]
+    return Trail(0, members, 0.0, np.zeros(problem.n), (("start", np.packbits(members)),), True)
+
+
+@pytest.mark.parametrize(("gamma", "is_followed"), [("scale", True), (50.0, False)])
+def test_kernels_whose_rows_pull_on_themselves_are_not_followed(
+    gamma: Any, is_followed: bool, workers: Workers
+) -> None:
+    problem, _ = problem_of("nystrom", 3000, 7, workers, gamma=gamma)
+    done = finish(problem, [], [underway(problem, 3)], most=4, max_iter=100, nonnegative=True)
+    assert (done is not None) is is_followed
+
+
+def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None:
+    problem, _ = problem_of("nystrom", 6000, 8, workers)
+    trail = underway(problem, 2)
+    done = finish(problem, [], [trail], most=4, max_iter=1, nonnegative=False)
+    assert done is not None and not done.best.converged
+    assert done.measured is not None
+    assert done.measured.psi == pytest.approx(objectives(problem, done.best.members[:, None])[0], rel=1e-12)
+    longer = finish(problem, [], [trail], most=4, max_iter=100, nonnegative=False)
+    assert longer is not None and longer.best.converged
+    assert longer.best.psi < done.best.psi
+
+
+def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = problem_of("linear", 3000, 9, workers)
+    trail = underway(problem, 4)
+    right = finish(problem, [], [trail], most=4, max_iter=100, nonnegative=False)
+    plain, again, recounts = FactorGeometry.sums_over, Follower.recount, []
+
+    def off(self: FactorGeometry, members: Members, dtype: Any) -> NDArray[np.float64]:
+        summed = plain(self, members, dtype)
+        # As if the first sums had been taken in far too little precision.
+        return summed * 1.01 + 0.01 * np.abs(summed).max()
+
+    def recount(self: Follower) -> None:
+        recounts.append(self)
+        again(self)
+
+    monkeypatch.setattr(FactorGeometry, "sums_over", off)
+    monkeypatch.setattr(Follower, "recount", recount)
+    found = finish(problem, [], [trail], most=4, max_iter=100, nonnegative=False)
+    assert right is not None and found is not None and found.measured is not None
+    assert recounts and found.best.converged
+    chosen = cheaper_orientation(found.measured.difference[:, None], Selection(problem.constraints))[0]
+    assert np.array_equal(chosen[:, 0], found.best.members)

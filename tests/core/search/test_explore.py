@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.constraints.cells import bounded, joint_cells
+from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.candidate import Trail
+from clustersplit_cli.core.search.explore import MANY_STEPS, agree, are_slow, explore, perturb
+from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.scout import _promising
+from clustersplit_cli.core.search.starts import random_splits
+
+
+@pytest.fixture
+def field(workers: Workers) -> Problem:
+    """A problem whose total scatter is 1."""
+    X = np.array([[1.0], [-1.0], [1.0], [-1.0]]) / 2
+    quota = np.array([2])
+    return Problem(image_geometry(X, workers), bounded(joint_cells({}, 4), quota, quota, quota))
+
+
+def ends(*explained: float) -> list[Trail]:
+    """Trails that explain the given shares of the scatter."""
+    nowhere = np.zeros(4, dtype=bool)
+    return [Trail(0, nowhere, 1.0 - share, np.zeros(4), (), True) for share in explained]
+
+
+def test_starts_agree_when_three_of_them_explain_the_most(field: Problem) -> None:
+    assert field.ssq_total == pytest.approx(1.0)
+    assert agree(field, ends(0.5, 0.49999, 0.1, 0.49999))
+    assert not agree(field, ends(0.5, 0.49999, 0.1, 0.499))
+
+
+def test_starts_are_slow_by_their_average(field: Problem) -> None:
+    def after(*steps: int) -> list[Trail]:
+        return [replace(trail, trace=(0.0,) * (n + 1)) for n, trail in zip(steps, ends(*steps), strict=True)]
+
+    assert are_slow(after(0, 2 * MANY_STEPS))
+    assert not are_slow(after(0, 2 * MANY_STEPS - 1))
+
+
+def test_only_splits_near_the_best_of_the_image_are_settled(field: Problem) -> None:
+    found = ends(0.4, 0.5, 0.47, 0.48)
+    assert _promising(field, found) == [found[1], found[3]]
+
+
+def scattered(workers: Workers) -> tuple[NDArray[np.float32], Problem]:
+    """Rows without any structure."""
+    rng = np.random.default_rng(3)
+    factors = rng.standard_t(3, size=(1500, 40)).astype(np.float32)
+    quotas = np.array([100, 150, 50])
+    table = joint_cells({"label": (np.repeat([0, 1, 2], 500), [0, 1, 2])}, 1500)
+    return factors, Problem(image_geometry(factors, workers), bounded(table, quotas, quotas, quotas))
+
+
+def roam(islands: int, seed: int, workers: Workers, patience: int = 2) -> tuple[Problem, list[Trail]]:
+    factors, problem = scattered(workers)
+    selection = Selection(problem.constraints)
+    starts = random_splits(problem.constraints, np.random.default_rng(seed).spawn(5))
+    found = perturb(
+        problem,
+        explore(problem, starts, selection, max_iter=100, every_step=False),
+        factors,
+        selection,
+        batch=20,
+        patience=patience,
+        max_rounds=20,
+        max_iter=100,
+        islands=islands,
+        rng=np.random.default_rng(seed),
+    )
+    return problem, found
+
+
+@pytest.mark.parametrize("islands", [0, 2])
+def test_what_perturbation_finds_meets_the_quotas_and_never_rises(islands: int, workers: Workers) -> None:
+    problem, found = roam(islands, 1, workers)
+    assert len(found) > 5
+    for trail in found:
+        assert (problem.constraints.counts(trail.members) == problem.constraints.target).all()
+        assert all(later <= earlier for earlier, later in pairwise(trail.trace))
+        assert trail.psi == trail.trace[-1]
+        assert np.array_equal(trail.passed[-1][1], np.packbits(trail.members))
+
+
+def test_islands_find_what_splits_that_grow_alike_miss_however_patient(workers: Workers) -> None:
+    alone, apart = (
+        np.array([min(trail.psi for trail in roam(islands, seed, workers, patience)[1]) for seed in range(8)])
+        for islands, patience in ((0, 8), (2, 2))
+    )
+    assert apart.mean() < alone.mean()
+    assert apart.max() < alone.max()
+
+
+def test_no_more_islands_are_needed_once_one_comes_to_the_same(workers: Workers) -> None:
+    """Two far groups: every population finds them at once."""
+    rng = np.random.default_rng(4)
+    factors = (np.repeat([[5.0], [-5.0]], [300, 1200], axis=0) + rng.normal(size=(1500, 1))).astype(
+        np.float32
+    )
+    quota = np.array([300])
+    problem = Problem(image_geometry(factors, workers), bounded(joint_cells({}, 1500), quota, quota, quota))
+    selection, begun = Selection(problem.constraints), list[int]()
+    starts = random_splits(problem.constraints, rng.spawn(3))
+    perturb(
+        problem,
+        explore(problem, starts, selection, max_iter=100, every_step=False),
+        factors,
+        selection,
+        batch=8,
+        patience=1,
+        max_rounds=0,
+        max_iter=100,
+        islands=5,
+        rng=rng,
+        progress=lambda stage, done, total: begun.append(done),
+    )
+    assert begun == [0]

@@ -1,0 +1,114 @@
+"""Narrow kernels: the search begins among the rows with the most company, and ends near the bound."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.bound.bound import mmd_upper_bound
+from clustersplit_cli.core.constraints.cells import Cells, joint_cells, make_constraints
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.geometry.dense import dense_geometry
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.kernels import prepare
+from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.crowds import crowded_splits, is_nearly_diagonal
+from clustersplit_cli.core.search.lloyd import descend
+from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
+from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.core.search.starts import random_splits
+
+N = 2_400
+
+
+def cells_of(n_cells: int) -> Cells:
+    codes = np.random.default_rng(3).integers(0, n_cells, N)
+    return joint_cells({"label": (codes, list(range(n_cells)))}, N)
+
+
+def problem_of(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: str = "0") -> Problem:
+    """Rows that are denser in some places than in others."""
+    rng = np.random.default_rng(2)
+    X = (rng.normal(size=(N, 4)) * np.exp(rng.normal(size=(N, 1)))).astype(np.float32)
+    found = prepare(Features(X), "rbf", gamma, 3, workers, rng)
+    limits = make_constraints(cells_of(6), Fraction(holdout), Fraction(tolerance))
+    return Problem(dense_geometry(found.features, found.kernel, workers), limits)
+
+
+def solve(problem: Problem, workers: Workers, effort: str = "normal", restarts: int = 10) -> Solution:
+    return search(
+        problem,
+        lambda: make_image(problem.geometry, np.random.default_rng(1)),
+        Selection,
+        workers,
+        restarts=restarts,
+        max_iter=100,
+        effort=EFFORTS[effort],
+        nonnegative=True,
+        rng=np.random.default_rng(0),
+    )
+
+
+def explained(problem: Problem, solution: Solution) -> float:
+    return problem.ssq_total - evaluate(problem, solution.members).psi
+
+
+def test_a_kernel_is_nearly_diagonal_where_rows_have_little_company(workers: Workers) -> None:
+    narrow, wide = problem_of(workers, 400.0), problem_of(workers, 1.0)
+    assert is_nearly_diagonal(narrow) and not is_nearly_diagonal(wide)
+
+
+@pytest.mark.parametrize("holdout", ["0.2", "0.7"])
+def test_crowded_splits_meet_quotas_and_keep_company_on_the_smaller_side(
+    holdout: str, workers: Workers
+) -> None:
+    problem = problem_of(workers, 400.0, holdout)
+    splits = crowded_splits(problem, 4, np.random.default_rng(0))
+    for split in splits.T:
+        assert problem.constraints.counts(split).tolist() == problem.constraints.target.tolist()
+    company = problem.row_sums
+    smaller, larger = (splits[:, 0], ~splits[:, 0]) if holdout == "0.2" else (~splits[:, 0], splits[:, 0])
+    for cell in range(6):
+        mine = problem.constraints.cells.codes == cell
+        assert company[smaller & mine].min() >= company[larger & mine].max()
+    assert not np.array_equal(splits[:, 0], splits[:, 1])
+
+
+@pytest.mark.parametrize("holdout", ["0.2", "0.7"])
+def test_the_search_ends_near_the_bound_and_far_ahead_of_random_starts(
+    holdout: str, workers: Workers
+) -> None:
+    problem = problem_of(workers, 400.0, holdout)
+    found = solve(problem, workers)
+    starts = random_splits(problem.constraints, np.random.default_rng(9).spawn(100))
+    end = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float64)
+    best = problem.ssq_total - float(objectives(problem, end.members).min())
+    assert explained(problem, found) > 1.04 * best
+    image = make_image(problem.geometry, np.random.default_rng(1))
+    most = mmd_upper_bound(problem, image, nonnegative=True)
+    assert 0.95 * most < np.sqrt(evaluate(problem, found.members).mmd_squared) <= most
+    assert found.runs[found.winner].start.startswith("crowded-") and len(found.runs) == 10
+    psi = [step.psi for step in found.steps]
+    assert psi == sorted(psi, reverse=True) and psi[-1] == pytest.approx(evaluate(problem, found.members).psi)
+
+
+def test_efforts_and_restarts_count_on_narrow_kernels_too(workers: Workers) -> None:
+    problem = problem_of(workers, 400.0)
+    normal = solve(problem, workers)
+    assert explained(problem, solve(problem, workers, "thorough")) >= explained(problem, normal) * (1 - 1e-9)
+    assert len(solve(problem, workers, "fast", restarts=1).runs) == 1
+
+
+def test_tolerances_are_kept_on_narrow_kernels(workers: Workers) -> None:
+    problem = problem_of(workers, 400.0, tolerance="0.3")
+    found = solve(problem, workers)
+    counts = problem.constraints.counts(found.members)
+    assert (counts >= problem.constraints.lower).all() and (counts <= problem.constraints.upper).all()
+    assert evaluate(problem, found.members).psi <= evaluate(
+        problem, solve(problem_of(workers, 400.0), workers).members
+    ).psi * (1 + 1e-9)

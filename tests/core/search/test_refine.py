@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.geometry.dense import dense_geometry
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.kernels import prepare
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.candidate import SETTLING, Trail
+from clustersplit_cli.core.search.problem import Problem, discrepancy, objectives
+from clustersplit_cli.core.search.refine import settle
+from clustersplit_cli.core.search.starts import random_splits
+
+
+def begun(problem: Problem, seed: int, n_trails: int) -> list[Trail]:
+    """Trails whose splits were never measured."""
+    splits = random_splits(problem.constraints, np.random.default_rng(seed).spawn(n_trails))
+    return [
+        Trail(
+            run,
+            splits[:, run],
+            0.0,
+            np.zeros(problem.n),
+            (("start", np.packbits(splits[:, run])),),
+            True,
+            (0.0,),
+        )
+        for run in range(n_trails)
+    ]
+
+
+@pytest.fixture
+def problem(workers: Workers) -> Problem:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 4)).astype(np.float32)
+    X[:300] += 1.5
+    prepared = prepare(Features(X), "rbf", "scale", 3, workers, rng)
+    codes = rng.integers(3, size=900)
+    limits = make_constraints(joint_cells({"label": (codes, list("abc"))}, 900), Fraction(1, 5))
+    return Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
+
+
+def rested(problem: Problem, trails: list[Trail], *, measured: bool = False) -> list[Trail]:
+    return settle(
+        problem,
+        trails,
+        Selection(problem.constraints),
+        max_iter=100,
+        max_rounds=4,
+        dtype=np.float32,
+        leaping=True,
+        polished_runs=4,
+        nonnegative=True,
+        measured=measured,
+    )
+
+
+def test_a_trail_at_rest_knows_psi_of_all_splits_it_passed_on_the_kernel(problem: Problem) -> None:
+    for trail in rested(problem, begun(problem, 1, 3)):
+        known = trail.measured_at_rest()
+        phases = [phase for phase, _ in trail.passed]
+        assert phases[0] == "start" and len(phases) > 2 and set(phases[1:]) <= set(SETTLING)
+        assert [packed.tobytes() for _, packed in trail.passed] == list(known)
+        splits = [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in trail.passed]
+        exact = objectives(problem, np.stack(splits, axis=1))
+        # Steps of a polish gain little: a value in the wrong place would be off by more than this.
+        assert np.abs(exact - list(known.values())).max() < 1e-7 * problem.ssq_total
+        assert np.abs(np.diff(exact)).min() > 1e-6 * problem.ssq_total
+
+
+def test_a_trail_that_never_left_the_image_knows_nothing_of_the_kernel(problem: Problem) -> None:
+    trail = begun(problem, 2, 1)[0]
+    assert trail.measured_at_rest() == {}
+    assert trail.through("explore", [np.packbits(~trail.members)]).measured_at_rest() == {}
+
+
+def test_splits_measured_before_settle_as_if_they_had_not_been(problem: Problem) -> None:
+    trails = begun(problem, 3, 3)
+    members = np.stack([trail.members for trail in trails], axis=1)
+    witness = discrepancy(problem, members, np.float32).witness
+    seen = [
+        Trail(t.start, t.members, t.psi, witness[:, t.start], t.passed, t.converged, t.trace) for t in trails
+    ]
+    for anew, known in zip(rested(problem, trails), rested(problem, seen, measured=True), strict=True):
+        assert np.array_equal(anew.members, known.members)
+        assert known.psi == pytest.approx(anew.psi, rel=1e-7)

@@ -1,0 +1,328 @@
+"""The Dask engine on a real cluster: a scheduler and workers that are processes of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clustersplit_cli.cli.app import run
+from clustersplit_cli.cli.engine import layout_and_plan
+from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
+from clustersplit_cli.data.row_sides import read_row_sides, write_row_sides
+from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
+from clustersplit_cli.engines import claimed
+from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
+from clustersplit_cli.engines.finishing import Sides
+from clustersplit_cli.engines.rules import Labelled
+from clustersplit_cli.errors import ClusterError
+from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.pipeline import blockwise_search as stages
+from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
+from clustersplit_cli.pipeline.sharded import Job, opened_job
+from clustersplit_cli.stopwatch import Stopwatch
+
+pytest.importorskip("distributed")
+
+OPTIONS = check_options(SplitOptions(nystrom="60", effort="fast", threads=1))
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@contextmanager
+def job(path: Path, scheduler: str | None) -> Iterator[tuple[Job, Prospect]]:
+    engine = EngineOptions(STREAM if scheduler is None else DASK, scheduler=scheduler)
+    layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine, "")
+    with opened_job(layout, OPTIONS, engine, plan, Stopwatch()) as opened:
+        surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+        yield (
+            opened,
+            prospect(layout, opened.engine, OPTIONS, surveyed, 60, 2000, opened.workers, opened.watch),
+        )
+
+
+def as_labels(val: np.ndarray, n: int) -> LabelsInMemory:
+    return labels_of({"train": np.setdiff1d(np.arange(n), val), "val": val}, n)
+
+
+@dataclass(frozen=True)
+class CannotRead:
+    """A machine that does not see the client's files."""
+
+    files: Any
+    label: str = "labels"
+
+    def __call__(self, shard: Any) -> bool:
+        return False
+
+
+def started(opened: Job, ahead: Prospect) -> tuple[Ground, Held]:
+    opened.engine.give(as_labels(np.arange(0, ahead.surveyed.n, 5), ahead.surveyed.n))
+    return stages.take_stock(opened.engine, ahead, Labelled())
+
+
+def finished(
+    opened: Job, ahead: Prospect, ground: Ground, start: Held
+) -> tuple[np.ndarray, tuple[float, ...]]:
+    found, _ = stages.settle(ground, ahead, descend(ground, start, max_passes=4), certified=True)
+    return np.concatenate(opened.engine.run(Sides(found.split.rule))), found.psi
+
+
+@pytest.fixture(scope="module")
+def expected(table: Path) -> tuple[np.ndarray, tuple[float, ...]]:
+    """What one process with one shard gives."""
+    with job(table, None) as (opened, ahead):
+        return finished(opened, ahead, *started(opened, ahead))
+
+
+def test_two_workers_give_what_one_process_gives_to_the_last_bit(
+    table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    with job(table, running.address) as (opened, ahead):
+        assert opened.engine.n_workers == 2
+        sides, psi = finished(opened, ahead, *started(opened, ahead))
+    np.testing.assert_array_equal(sides, expected[0])
+    assert psi == expected[1]
+
+
+def test_a_worker_that_is_killed_changes_nothing(
+    cluster: Any, table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    with cluster(tmp_path) as own, job(table, own.address) as (opened, ahead):
+        start = started(opened, ahead)
+        own.kill_worker(0)
+        sides, psi = finished(opened, ahead, *start)
+        np.testing.assert_array_equal(sides, expected[0])
+        assert psi == expected[1]
+        own.scheduler.kill()
+        own.scheduler.wait()
+        with pytest.raises(ClusterError, match="is gone"):
+            opened.engine.run(Sides(start[1].rule))
+
+
+def test_traffic_per_pass_does_not_grow_with_the_rows(
+    tmp_path: Path, running: Any, wire_tap: Any, write: Callable[..., Path]
+) -> None:
+    traffic = []
+    for rows in (4000, 16_000):
+        path = write(tmp_path / str(rows), rows, group=rows // 8)
+        tap = wire_tap(running.address)
+        with job(path, tap.address) as (opened, ahead):
+            ground, start = started(opened, ahead)
+            proposal = propose(ground, start)
+            before = tap.bytes
+            for _ in range(5):
+                side_sums(opened.engine, proposal.best.rule, len(ground.limits.target))
+            traffic.append((tap.bytes - before) / 5)
+            client = opened.engine._client  # type: ignore[attr-defined]
+            moved = client.run(lambda dask_worker: len(dask_worker.transfer_incoming_log))
+            assert set(moved.values()) == {0}, "rows went from worker to worker"
+        tap.close()
+    assert traffic[1] < 1.1 * traffic[0]
+    assert traffic[0] < 1e5
+
+
+def test_a_worker_that_comes_before_the_factors_is_given_shards(
+    cluster: Any, table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    with cluster(tmp_path, workers=1) as own:
+        engine_options = EngineOptions(DASK, scheduler=own.address)
+        layout, plan = layout_and_plan(ReadRequest(table), OPTIONS, engine_options, "")
+        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+            assert opened.engine.n_workers == 1
+            own.add_worker()
+            own.wait()
+            ahead = prospect(layout, opened.engine, OPTIONS, surveyed, 60, 2000, opened.workers, opened.watch)
+            assert opened.engine.n_workers == 2
+            start = started(opened, ahead)
+            # The one that was there from the start goes, and the newcomer takes over what it had.
+            own.kill_worker(0)
+            sides, psi = finished(opened, ahead, *start)
+            assert opened.engine.n_workers == 1
+    np.testing.assert_array_equal(sides, expected[0])
+    assert psi == expected[1]
+
+
+def test_a_late_worker_of_another_version_is_given_nothing(cluster: Any, table: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other_version.py"
+    other.write_text("import clustersplit_cli\nclustersplit_cli.__version__ = '9.9.9'\n")
+    with cluster(tmp_path, workers=1) as own:
+        engine_options = EngineOptions(DASK, scheduler=own.address)
+        layout, plan = layout_and_plan(ReadRequest(table), OPTIONS, engine_options, "")
+        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            own.add_worker("--preload", str(other))
+            own.wait()
+            look(layout, opened.engine, OPTIONS, opened.watch)
+            assert opened.engine.n_workers == 1
+            ((code, message),) = opened.engine.notes
+    assert code == "worker_not_used"
+    assert "has clustersplit 9.9.9" in message and message.endswith("it is given nothing to do")
+
+
+def test_a_shard_that_was_made_anew_behind_our_back_is_told_everything_again(
+    table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
+) -> None:
+    """As the cluster does when a worker is cut off for a moment and comes back under the same address."""
+    with job(table, running.address) as (opened, ahead):
+        start = started(opened, ahead)
+        engine: Any = opened.engine
+        seat = engine._seats[1]
+        engine._seats[1] = engine._open(seat.opening, seat.address)
+        sides, psi = finished(opened, ahead, *start)
+        assert [seat.losses for seat in engine._seats] == [0, 1, 0, 0]
+    np.testing.assert_array_equal(sides, expected[0])
+    assert psi == expected[1]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["files that workers see", "files that they do not"])
+@pytest.mark.parametrize("form", ["rows", "npy"])
+def test_labels_are_read_where_the_rows_are_or_sent_once(
+    tmp_path: Path,
+    running: Any,
+    wire_tap: Any,
+    write: Callable[..., Path],
+    shared: bool,
+    form: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not shared:
+        monkeypatch.setattr(claimed, "CanRead", CannotRead)
+    traffic, sizes = [], (4000, 64_000)
+    for rows in sizes:
+        path = write(tmp_path / str(rows), rows, group=rows // 8)
+        directory = tmp_path / f"run-{rows}"
+        directory.mkdir()
+        members = np.random.default_rng(0).random(rows) < 0.2
+        if form == "npy":
+            np.save(directory / "val.npy", np.flatnonzero(members))
+            np.save(directory / "train.npy", np.flatnonzero(~members))
+        else:
+            (directory / "rows").mkdir()
+            for number in range(3):
+                part = np.array_split(np.arange(rows), 3)[number]
+                write_row_sides(directory / "rows", number, int(part[0]), members[part].astype(np.uint8))
+        files = files_of_sides(directory, ["npy"] if form == "npy" else [])
+        labels = as_labels(np.flatnonzero(members), rows)
+        tap = wire_tap(running.address)
+        engine_options = EngineOptions(DASK, scheduler=tap.address)
+        layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine_options, "")
+        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+            before = tap.bytes
+            assert claimed.give_labels(opened.engine, files, labels) == shared
+            for _ in range(5):
+                found = claimed.count_labels(opened.engine, len(surveyed.limits.target), 2)
+            traffic.append(tap.bytes - before)
+            assert found.counts.sum(axis=0).tolist() == [(~members).sum(), members.sum()]
+        tap.close()
+    if shared:
+        assert traffic[1] < 1.1 * traffic[0]
+    else:  # a fraction of a byte per row, and once, though there are five tasks
+        assert traffic[1] - traffic[0] < 0.4 * (sizes[1] - sizes[0])
+
+
+def test_the_command_writes_the_side_of_every_row_and_verifies(
+    table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--nystrom", "60", "--effort", "fast", "--quiet"]
+    on_cluster = ["--engine", "dask", "--scheduler", running.address]
+    assert run(["split", str(table), *common, "--engine", "stream", "--out", str(tmp_path / "one")]) == 0
+    assert run(["split", str(table), *common, *on_cluster, "--out", str(tmp_path / "two")]) == 0
+    assert {entry.name for entry in (tmp_path / "two").iterdir()} == {"report.json", "rows"}
+    sides = read_row_sides(tmp_path / "two" / "rows")
+    for side, rows in sides.items():
+        np.testing.assert_array_equal(rows, np.load(tmp_path / "one" / f"{side}.npy"))
+    assert run(["verify", str(tmp_path / "two"), "--quiet"]) == 0, capsys.readouterr().err
+    assert run(["verify", str(tmp_path / "two"), "--quiet", "--rerun", *on_cluster]) == 0
+    again = ["--format", "txt", "--force", "--out", str(tmp_path / "two")]
+    assert run(["split", str(table), *common, *on_cluster, *again]) == 0
+    assert np.loadtxt(tmp_path / "two" / "val.txt", dtype=int).tolist() == sides["val"].tolist()
+
+
+def test_sizes_of_folds_and_their_verification_are_those_of_one_process(
+    table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_cluster = ["--engine", "dask", "--scheduler", running.address]
+    found = []
+    for words in (["--engine", "stream"], on_cluster):
+        capsys.readouterr()
+        assert run(["kfold", str(table), "--k", "7", "--sizes-only", "--json", "--quiet", *words]) == 0
+        found.append({**json.loads(capsys.readouterr().out), "engine": None})
+    assert found[0] == found[1]
+    rng = np.random.default_rng(0)
+    small = tmp_path / "small.parquet"
+    columns = {f"f{j}": rng.normal(size=300).astype(np.float32) for j in range(3)}
+    pq.write_table(pa.table({**columns, "label": np.arange(300) % 3}), small, row_group_size=50)
+    out = tmp_path / "folds"
+    assert run(["kfold", str(small), "--k", "3", "--effort", "fast", "--quiet", "--out", str(out)]) == 0
+    assert run(["verify", str(out), "--quiet", *on_cluster]) == 0
+    folds = np.load(out / "folds.npy")
+    first, second = np.flatnonzero(folds == 0)[0], np.flatnonzero(folds == 1)
+    other = second[(second - first) % 3 != 0][0]  # of another label
+    folds[first], folds[other] = 1, 0
+    np.save(out / "folds.npy", folds)
+    for fold in range(3):
+        np.save(out / f"fold_{fold}" / "val.npy", np.flatnonzero(folds == fold))
+        np.save(out / f"fold_{fold}" / "train.npy", np.flatnonzero(folds != fold))
+    capsys.readouterr()
+    assert run(["verify", str(out), "--quiet", *on_cluster]) == 1
+    assert "4 counts out of bounds" in capsys.readouterr().err
+
+
+def test_a_cluster_on_this_machine_needs_no_address(table: Path, tmp_path: Path) -> None:
+    options = ["--nystrom", "60", "--effort", "fast", "--quiet", "--threads", "2", "--engine", "dask"]
+    assert run(["split", str(table), *options, "--format", "npy", "--out", str(tmp_path / "own")]) == 0
+    train, val = (np.load(tmp_path / "own" / f"{side}.npy") for side in ("train", "val"))
+    assert sorted([*train.tolist(), *val.tolist()]) == list(range(6000))
+
+
+def test_a_scheduler_that_is_not_there_is_one_line(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clustersplit_cli.engines import connection as engine
+
+    monkeypatch.setattr(engine, "SECONDS_TO_CONNECT", 1)
+    out = tmp_path / "none"
+    code = run(
+        ["split", str(table), "--engine", "dask", "--scheduler", "tcp://127.0.0.1:9", "--out", str(out), "-q"]
+    )
+    assert code == 4
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "error: no Dask scheduler answers at tcp://127.0.0.1:9"
+    assert len(said) == 2
+    assert not out.exists()
+
+
+def test_a_worker_of_another_version_is_named(cluster: Any, table: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other_version.py"
+    other.write_text("import clustersplit_cli\nclustersplit_cli.__version__ = '9.9.9'\n")
+    with cluster(tmp_path, workers=0) as own:
+        own.add_worker("--preload", str(other))
+        with (
+            pytest.raises(ClusterError, match=r"has clustersplit 9\.9\.9, this process has"),
+            job(table, own.address),
+        ):
+            pass
+
+
+def test_a_mistake_in_the_input_is_told_as_if_it_were_read_here(
+    running: Any, tmp_path: Path, write: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "bad", 2000)
+    options: list[Any] = ["--exclude", "label=dodo", "--engine", "dask", "--scheduler", running.address, "-q"]
+    assert run(["split", str(path), *options, "--out", str(tmp_path / "out")]) == 2
+    assert "never has the value 'dodo'" in capsys.readouterr().err
