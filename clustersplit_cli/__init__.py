@@ -27,9 +27,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustersplit_cli.api import Split, cluster_split, mmd
+    from clustersplit_cli.api import Partition, Split, cluster_folds, cluster_parts, cluster_split, mmd
     from clustersplit_cli.errors import ClusterSplitError, ClusterSplitWarning
-    from clustersplit_cli.partitions import Partition, cluster_folds, cluster_parts
     from clustersplit_cli.splitters import ClusterKFold, ClusterShuffleSplit
 
 __version__ = "0.1.0"
@@ -52,10 +51,10 @@ _HOMES = {
     "ClusterShuffleSplit": "splitters",
     "ClusterSplitError": "errors",
     "ClusterSplitWarning": "errors",
-    "Partition": "partitions",
+    "Partition": "api",
     "Split": "api",
-    "cluster_folds": "partitions",
-    "cluster_parts": "partitions",
+    "cluster_folds": "api",
+    "cluster_parts": "api",
     "cluster_split": "api",
     "mmd": "api",
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ from clustersplit_cli.arguments import (
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.reports.summary import Report
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.options import CheckedOptions
+    from clustersplit_cli.pipeline.partitioning import Parting
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,7 +54,7 @@ class Split:
             If it is no run directory, or damaged; or holds folds or named parts, for `Partition.load`.
         """
         from clustersplit_cli.data.runs import load_run
-        from clustersplit_cli.reports.restore import restore_report
+        from clustersplit_cli.reports.json_report import restore_report
 
         with in_python_words():
             run = load_run(Path(directory))
@@ -233,7 +238,7 @@ def mmd(
     from clustersplit_cli.core.mmd.estimators import ESTIMATORS, squared_discrepancies
     from clustersplit_cli.core.mmd.sums import exact_sums
     from clustersplit_cli.core.parallel import pool
-    from clustersplit_cli.pipeline.preparation import prepare_features
+    from clustersplit_cli.pipeline.context import prepare_features
     from clustersplit_cli.pipeline.run import Streams
 
     with in_python_words():
@@ -280,3 +285,240 @@ def _dense_rows(rows: Any, name: str, transformer: Any) -> NDArray[np.floating[A
     if len(matrix) == 0 or not np.isfinite(matrix).all():
         raise InputError(f"{name} has no rows, or NaN or infinite features", hint="leave such rows out")
     return np.asarray(matrix)
+
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class Partition:
+    """Folds, or parts with names.
+
+    Attributes
+    ----------
+    parts : row positions of every part, ascending, 0-based, by its name (`fold_0`, `fold_1`, ... of folds).
+    labels : the number of every row's part; -1 for a row that is in none.
+    report : everything that `report.json` says, as attributes: `partition.report.parts.mmd`.
+    """
+
+    parts: Mapping[str, Indices]
+    labels: NDArray[np.int64]
+    report: Report
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Partition:
+        """Read the directory of a `clustersplit kfold` or `clustersplit split --parts` back.
+
+        Raises
+        ------
+        ValueError
+            If it is no run directory, or damaged; or holds a split in two, for `Split.load`.
+        """
+        from clustersplit_cli.data.runs import load_parts
+        from clustersplit_cli.reports.json_report import restore_report
+
+        with in_python_words():
+            run = load_parts(Path(directory))
+            report = restore_report(run.report_text, source=str(run.report_path))
+        return cls(run.parts, run.labels, report)
+
+    def __getitem__(self, name: str) -> Indices:
+        return self.parts[name]
+
+    def folds(self) -> Iterator[tuple[Indices, Indices]]:
+        """Yield (all other rows, the rows of a part) for every part: train and validate on each in turn."""
+        for part, rows in enumerate(self.parts.values()):
+            yield np.flatnonzero((self.labels >= 0) & (self.labels != part)), rows
+
+    def to_predefined_split(self) -> Any:
+        """Return a `sklearn.model_selection.PredefinedSplit` that validates on every part in turn.
+
+        Raises
+        ------
+        ValueError
+            If some rows are in no part, which scikit-learn would put into training.
+        """
+        from sklearn.model_selection import PredefinedSplit
+
+        left_out = int((self.labels < 0).sum())
+        with in_python_words():
+            if left_out:
+                raise UsageError(
+                    f"{left_out} rows are in no part, which a PredefinedSplit cannot say",
+                    hint="use cv=list(partition.folds())",
+                )
+        return PredefinedSplit(self.labels)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}: {len(rows):,}" for name, rows in self.parts.items())
+        return f"Partition({sizes}; mean MMD {self.report.mmd.value:.4g})"
+
+
+def cluster_folds(
+    X: Any,
+    y: Any = None,
+    domains: Any = None,
+    *,
+    k: int = 5,
+    groups: Any = None,
+    stratify: str | None = None,
+    tolerance: float | str | Sequence[float | str] | None = None,
+    label_bins: int | None = None,
+    kernel: str = "rbf",
+    gamma: float | str | None = None,
+    degree: int | None = None,
+    standardize: str = "none",
+    nystrom: int | str = "auto",
+    restarts: int = 10,
+    effort: str = "normal",
+    max_iter: int = 100,
+    random_state: Any = 0,
+    solver: str = "auto",
+    certify: str = "auto",
+    memory: int | str | None = None,
+    threads: int | None = None,
+    columns: str | Sequence[str] | None = None,
+    transformer: Any = None,
+    drop_invalid: bool = False,
+) -> Partition:
+    """Part rows into k folds that differ as much as possible, each with an equal share of every cell.
+
+    The parameters are those of `cluster_split` and the options of `clustersplit kfold`; equal ones, with
+    `random_state` for `--seed`, give equal folds.
+
+    Parameters
+    ----------
+    k : number of folds.
+    tolerance : only with groups, which rarely allow equal shares: by what share of it a fold may miss its
+        quota of a cell. By default 'auto': what each cell needs when groups are dealt out evenly.
+
+    Raises
+    ------
+    ValueError
+        Saying what cannot be used and what would do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> y = np.repeat([0, 1, 2], 20)
+    >>> folds = cluster_folds(X, y, k=4)
+    >>> [np.bincount(y[val]).tolist() for train, val in folds.folds()]
+    [[5, 5, 5], [5, 5, 5], [5, 5, 5], [5, 5, 5]]
+    """
+    given = dict(locals())
+    with in_python_words():
+        dataset, options, said = prepared(given)
+        return _parted(dataset, options, folds_of(k), {**reading_config(dataset, said), "k": int(k)})
+
+
+def cluster_parts(
+    X: Any,
+    y: Any = None,
+    domains: Any = None,
+    *,
+    parts: Mapping[str, float | str] | str,
+    groups: Any = None,
+    stratify: str | None = None,
+    tolerance: float | str | Sequence[float | str] | None = None,
+    label_bins: int | None = None,
+    force_train: Any = None,
+    force_val: Any = None,
+    kernel: str = "rbf",
+    gamma: float | str | None = None,
+    degree: int | None = None,
+    standardize: str = "none",
+    nystrom: int | str = "auto",
+    restarts: int = 10,
+    effort: str = "normal",
+    max_iter: int = 100,
+    random_state: Any = 0,
+    solver: str = "auto",
+    certify: str = "auto",
+    memory: int | str | None = None,
+    threads: int | None = None,
+    columns: str | Sequence[str] | None = None,
+    transformer: Any = None,
+    drop_invalid: bool = False,
+) -> Partition:
+    """Part rows into named parts of any shares that differ from each other as much as possible.
+
+    The parameters are those of `cluster_split` and the options of `clustersplit split --parts`.
+
+    Parameters
+    ----------
+    parts : the share of every part, such as `{"train": 0.7, "val": 0.15, "test": 0.15}`; they add up to 1.
+    force_train, force_val : rows that must be in the parts of these names.
+
+    Raises
+    ------
+    ValueError
+        Saying what cannot be used and what would do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> found = cluster_parts(X, parts={"train": 0.7, "val": 0.15, "test": 0.15})
+    >>> {name: len(rows) for name, rows in found.parts.items()}
+    {'train': 28, 'val': 6, 'test': 6}
+    """
+    given = dict(locals())
+    with in_python_words():
+        text = _parts_text(parts)
+        from clustersplit_cli.core.constraints.quotas import parse_parts
+        from clustersplit_cli.pipeline.partitioning import Parting
+
+        parting = Parting(parts=parse_parts(text))
+        dataset, options, said = prepared(given)
+        return _parted(dataset, options, parting, {**reading_config(dataset, said), "parts": text})
+
+
+def _parts_text(parts: Any) -> str:
+    """Names and shares as the command line has them."""
+    if isinstance(parts, str):
+        return parts
+    if not isinstance(parts, Mapping):
+        raise UsageError(
+            f"parts must be a dictionary of names and shares, got {parts!r}",
+            hint='for example {"train": 0.7, "val": 0.15, "test": 0.15}',
+        )
+    return ",".join(f"{name}={share}" for name, share in parts.items())
+
+
+OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid")
+OF_SEARCH = (
+    *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
+    *("solver", "certify", "memory", "threads"),
+)
+
+
+def prepared(given: Mapping[str, Any]) -> tuple[Dataset, CheckedOptions, Description]:
+    """Make a dataset and options of what a caller passed, by the names of the parameters."""
+    said = Description(**{name: given[name] for name in OF_ROWS if name in given})
+    chosen = {name: given[name] for name in ("stratify", "columns", "transformer")}
+    dataset = dataset_from(given["X"], said, **chosen)
+    search = {name: given[name] for name in OF_SEARCH if name in given}
+    search["tolerance"] = tolerance_or_default(given["tolerance"], said.groups)
+    return dataset, options_from(search, given["random_state"]), said
+
+
+def folds_of(k: Any) -> Parting:
+    """Check a number of folds."""
+    from clustersplit_cli.pipeline.partitioning import Parting
+
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 2:
+        raise UsageError(f"the number of folds must be an integer of at least 2, got {k!r}", hint="try 5")
+    return Parting(folds=int(k))
+
+
+def _parted(
+    dataset: Dataset, options: CheckedOptions, parting: Parting, config: Mapping[str, Any]
+) -> Partition:
+    from clustersplit_cli.pipeline.partitioning import partition
+
+    found = partition(dataset, options, parting, config=config)
+    warn_of(found.report.warnings, stacklevel=3)
+    labels = np.full(dataset.n_rows, -1, dtype=np.int64)
+    labels[dataset.rows] = found.labels
+    return Partition(dict(found.parts), labels, found.report)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
+from threading import Lock
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator
 
+from clustersplit_cli.api import folds_of
 from clustersplit_cli.arguments import (
     dataset_from,
     in_python_words,
@@ -17,14 +23,16 @@ from clustersplit_cli.arguments import (
     tolerance_or_default,
     warn_of,
 )
+from clustersplit_cli.core.search.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.partitions import folds_of
-from clustersplit_cli.remembering import remembered
+from clustersplit_cli.pipeline.partitioning import Parting, partition
+from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on
+from clustersplit_cli.pipeline.summarize import summarize
+from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.summary import Notice
-from clustersplit_cli.several import Indices, SeveralSplits, all_folds, several_splits
 
 _MEANINGS = ("groups", "domains")
 _OF_SEARCH = (
@@ -301,3 +309,92 @@ def _searched(dataset: Dataset, options: CheckedOptions, count: int) -> SeveralS
         notices.append(Notice("few_optima", f"there {many}, not {count}: n_splits={there} would do"))
     warn_of(notices, stacklevel=6)
     return found
+
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SeveralSplits:
+    """Row positions (train, val) of different splits and their MMD, with warnings.
+
+    Local optima come with the largest MMD first, folds in their own order.
+    """
+
+    splits: tuple[tuple[Indices, Indices], ...]
+    mmd: tuple[float, ...]
+    warnings: tuple[Notice, ...]
+
+
+def several_splits(dataset: Dataset, options: CheckedOptions, count: int) -> SeveralSplits:
+    """Find up to `count` local optima that differ in many rows; for one, that is what `split` finds."""
+    watch = Stopwatch()
+    options = replace(options, certify="never", bound="never")
+    with prepared_setting(dataset, options, watch) as setting:
+        solution = find_split(setting, count=count)
+        outcome = report_on(setting, solution, config={}, stopwatch=watch)
+        members = solution.optima if count > 1 else (solution.members,)
+        squares = [evaluate(setting.problem, found).mmd_squared for found in members]
+    order = sorted(range(len(members)), key=lambda place: -squares[place])
+    return SeveralSplits(
+        tuple((dataset.rows[~members[place]], dataset.rows[members[place]]) for place in order),
+        tuple(float(max(squares[place], 0.0) ** 0.5) for place in order),
+        summarize(outcome, watch).warnings,
+    )
+
+
+def all_folds(dataset: Dataset, options: CheckedOptions, parting: Parting) -> SeveralSplits:
+    """Make folds, and validate on each in turn."""
+    found = partition(dataset, replace(options, certify="never"), parting)
+    report = found.report.parts
+    assert report is not None
+    splits = tuple(
+        (dataset.rows[found.labels != fold], dataset.rows[found.labels == fold])
+        for fold in range(len(found.parts))
+    )
+    return SeveralSplits(splits, tuple(part.mmd_rest for part in report.parts), found.report.warnings)
+
+
+KEPT = 16
+_memory: OrderedDict[str, SeveralSplits] = OrderedDict()
+_lock = Lock()
+
+
+def remembered(
+    dataset: Dataset, options: CheckedOptions, kind: str, count: int, find: Callable[[], SeveralSplits]
+) -> SeveralSplits:
+    """Search with `find`, or return what the same search found lately."""
+    key = _digest(dataset, options, kind, count)
+    with _lock:
+        if key in _memory:
+            _memory.move_to_end(key)
+            return _memory[key]
+    found = find()
+    with _lock:
+        _memory[key] = found
+        while len(_memory) > KEPT:
+            _memory.popitem(last=False)
+    return found
+
+
+def forget() -> None:
+    """Forget all searches."""
+    with _lock:
+        _memory.clear()
+
+
+def _digest(dataset: Dataset, options: CheckedOptions, kind: str, count: int) -> str:
+    """Tell datasets and options apart by their content."""
+    features: Any = dataset.features
+    arrays = (
+        [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
+    )
+    arrays += [dataset.rows, *(column.codes for column in dataset.categories.values())]
+    arrays += [array for array in (dataset.units, dataset.pinned) if array is not None]
+    words = [(word, column.values) for word, column in dataset.categories.items()]
+    said = (options, kind, count, features.shape, words, dataset.families, dataset.together)
+    digest = hashlib.blake2b(repr(said).encode())
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()

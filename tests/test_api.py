@@ -18,10 +18,9 @@ import scipy.sparse
 
 from clustersplit_cli import ClusterSplitError, ClusterSplitWarning, Split, cluster_split, mmd
 from clustersplit_cli.cli.app import run
-from clustersplit_cli.core.search.alternatives import are_different
+from clustersplit_cli.core.search.search import are_different
 from clustersplit_cli.data.foreign import as_rows
-from clustersplit_cli.reports.json_report import render_json
-from clustersplit_cli.reports.restore import restore_report
+from clustersplit_cli.reports.json_report import render_json, restore_report
 
 ROWS, FEATURES = 120, 4
 

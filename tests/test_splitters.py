@@ -36,7 +36,6 @@ from clustersplit_cli import (  # noqa: E402
     cluster_folds,
     cluster_split,
     mmd,
-    remembering,
 )
 from clustersplit_cli import splitters as module  # noqa: E402
 
@@ -59,7 +58,7 @@ def routing() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembering.forget()
+    module.forget()
 
 
 @pytest.fixture

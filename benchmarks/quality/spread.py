@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 
 from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.baselines import SEEDED
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import objectives
 from clustersplit_cli.core.search.starts import random_splits
-from clustersplit_cli.core.strategies import SEEDED
 from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.baseline import ground
 from clustersplit_cli.pipeline.run import Setting, Streams, find_split, prepared_setting
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 RUNS = 20
 ROUNDING = 1e-8

@@ -18,7 +18,7 @@ from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.run import find_split, prepared_setting
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.verification.stated import RELATIVE
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

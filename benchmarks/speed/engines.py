@@ -41,7 +41,7 @@ from clustersplit_cli.engines.tasks import Score
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.blockwise import look, prospect
 from clustersplit_cli.pipeline.blockwise_search import random_baseline, subsample, take_stock
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scale.md"

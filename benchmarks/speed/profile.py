@@ -18,16 +18,16 @@ from benchmarks import harness
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.geometry import factored
 from clustersplit_cli.core.geometry import nystrom as factoring
-from clustersplit_cli.core.geometry.centres import Centres
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
-from clustersplit_cli.core.search import scout
+from clustersplit_cli.core.geometry.nystrom import Centres
+from clustersplit_cli.core.search import explore as scout
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline import context as setting
 from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 WORDS = {
     "reading": "reading, checking and hashing the files",

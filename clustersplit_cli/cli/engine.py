@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clustersplit_cli.cli import options as opt
-from clustersplit_cli.engine_options import (
-    AUTO,
-    DEFAULT_PASSES,
-    ENGINES,
-    LOCAL,
-    STREAM,
-    EngineOptions,
-)
+from clustersplit_cli.engines.options import AUTO, DEFAULT_PASSES, ENGINES, LOCAL, STREAM, EngineOptions
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.data.row_groups import Layout
-    from clustersplit_cli.engines.stream_plan import StreamPlan
+    from clustersplit_cli.engines.plan import StreamPlan
     from clustersplit_cli.options import CheckedOptions
 
 SCALE = "Scale"
@@ -107,7 +100,7 @@ def settle_engine(
         If the rows do not fit memory and cannot be read in pieces either.
     """
     from clustersplit_cli.data.readers import peek
-    from clustersplit_cli.pipeline.holding import plan
+    from clustersplit_cli.pipeline.context import plan
 
     def fits() -> None:
         plan(peek(request), checked)
@@ -176,7 +169,7 @@ def layout_and_plan(
 ) -> tuple[Layout, StreamPlan]:
     """Open the dataset and plan for it; refuse what needs all rows in memory."""
     from clustersplit_cli.data.row_groups import open_layout
-    from clustersplit_cli.engines.stream_plan import landmarks_of, plan_stream
+    from clustersplit_cli.engines.plan import landmarks_of, plan_stream
 
     needing = {
         "--solver cbc": checked.solver == "cbc",

@@ -176,7 +176,7 @@ class Output:
         """The HTML report, if it was asked for."""
         if result.portrait is None or self.directory is None:
             return None
-        from clustersplit_cli.cli.command_line import reproducing_command
+        from clustersplit_cli.cli.replay import reproducing_command
         from clustersplit_cli.reports.html import render_html
         from clustersplit_cli.reports.json_report import load_report
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import SplitOptions
+
+if TYPE_CHECKING:
+    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.options import CheckedOptions
 
 _TEXTS = (
     "label",
@@ -133,3 +140,99 @@ def replayed_options(options: Mapping[str, Any], source: Path) -> dict[str, Any]
     return {
         name: _as_option(name, options[name], source) for name in OF_FOLDS if options.get(name) is not None
     }
+
+
+COMPANIONS = ("label_file", "domain_file", "metadata")
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """How a run was made, so that parts of it can be made again.
+
+    Attributes
+    ----------
+    request : what to read, from where it is now.
+    stated_features : the features as the report names them.
+    """
+
+    options: CheckedOptions
+    request: ReadRequest
+    stated_features: Path
+
+
+def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, Any]) -> EarlierRun:
+    """Take the options from a report.
+
+    Parameters
+    ----------
+    given : `features` and the companions where the user says they are, `memory` and `threads`.
+
+    Raises
+    ------
+    UsageError : an option of the report has a value that cannot be used.
+    InputError : the input is nowhere.
+    """
+    from clustersplit_cli.cli.commands.split import read_request
+    from clustersplit_cli.data.destination import REPORT_NAME
+    from clustersplit_cli.options import check_options
+    from clustersplit_cli.verification.inputs import features_path, locate_inputs
+
+    unsaid = dict.fromkeys(("columns", "label", "domain", "stratify", "exclude", "id", *COMPANIONS))
+    earlier = {
+        **unsaid,
+        "drop_invalid": False,
+        **replayed_options(report["config"], directory / REPORT_NAME),
+        "memory": given["memory"],
+        "threads": given["threads"],
+    }
+    names = [field.name for field in fields(SplitOptions) if field.name in earlier]
+    options = check_options(SplitOptions(**{name: earlier[name] for name in names}))
+    moved = {name: given[name] for name in ("features", *COMPANIONS)}
+    request = locate_inputs(directory, report, read_request(Path(), earlier), moved)
+    stated = request.path if given["features"] else features_path(report)
+    return EarlierRun(options, request, stated)
+
+
+# Defaults that a report spells out.
+_DEFAULTS = {"format": ["npy"], "stratify": ["label,domain"], "tolerance": ["0.0"]}
+
+
+def reproducing_command(report: Mapping[str, Any], features: Path, directory: Path) -> str:
+    """Spell out the command that makes a run again, quoted for a POSIX shell, with all but default options.
+
+    Rules such as `--gamma scale` appear as the numbers they gave.
+    """
+    config = report["config"]
+    strategy = config.get("strategy")
+    own = "split" if config.get("k") is None else "kfold"
+    name, *subject = [own] if strategy is None else ["baseline", strategy]
+    flags = _flags(name, {**replayed_options(config, directory), "leave": config.get("leave")})
+    return shlex.join(["clustersplit", name, *subject, str(features), *flags, "--out", str(directory)])
+
+
+def _flags(command: str, options: Mapping[str, Any]) -> Iterator[str]:
+    from typer.main import get_command
+
+    from clustersplit_cli.cli.app import app
+
+    program: Any = get_command(app)
+    for parameter in program.commands[command].params:
+        if parameter.param_type_name == "argument":
+            continue
+        value = options.get(parameter.name)
+        if value is None or value == [] or _is_default(parameter, value):
+            continue
+        flag = parameter.opts[0]
+        if parameter.is_flag:
+            yield flag
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                yield from (flag, str(item))
+
+
+def _is_default(parameter: Any, value: Any) -> bool:
+    default = _DEFAULTS.get(parameter.name, parameter.default)
+    try:
+        return bool(float(value) == float(default))  # 0.0 is how a report writes 0
+    except (TypeError, ValueError):
+        return bool(value == default)

@@ -13,8 +13,7 @@ from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Categories, Dataset
 from clustersplit_cli.data.foreign import X_NAME, Rows, as_column
 from clustersplit_cli.data.pins import forced_sides
 from clustersplit_cli.data.readers import matrix as matrices
-from clustersplit_cli.data.readers.bins import bin_numbers
-from clustersplit_cli.data.readers.categories import encode, encode_units, restrict
+from clustersplit_cli.data.readers.categories import bin_numbers, encode, encode_units, restrict
 from clustersplit_cli.data.readers.columns import choose_features
 from clustersplit_cli.data.readers.naming import listed, suggestion
 from clustersplit_cli.data.sparse import finite_sparse_rows, is_constant_sparse, is_sparse

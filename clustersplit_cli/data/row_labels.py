@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.readers.arrow_values import explained
-from clustersplit_cli.data.row_sides import ROWS_FOLDER, SPLIT_COLUMN
-from clustersplit_cli.data.side_files import TRAIN, VAL
+from clustersplit_cli.data.side_files import ROWS_FOLDER, SPLIT_COLUMN, TRAIN, VAL
 
 Labels = NDArray[np.signedinteger[Any]]
 Indices = NDArray[np.int64]

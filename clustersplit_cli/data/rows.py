@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.data.readers.arrays import NpyArray, as_arrow, open_npy, open_npz
 from clustersplit_cli.data.readers.arrow_values import explained
 from clustersplit_cli.data.readers.formats import detect, open_features
-from clustersplit_cli.data.readers.npy import NpyArray, as_arrow, open_npy, open_npz
 
 FEATURES_COLUMN = "features"  # what a plain array, which has no column names, is called
 _BATCH_BYTES = 32 << 20

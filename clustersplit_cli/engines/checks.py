@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.data.row_labels import Labels
+from clustersplit_cli.core.mmd.definition import ROWS, Definition, Matrix, SpelledKernel, from_sums
+from clustersplit_cli.core.parallel import tiles
+from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, Labels, LabelsInMemory
 from clustersplit_cli.data.side_files import TRAIN, VAL
 from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.options import STREAM
+from clustersplit_cli.engines.rules import Rule
 from clustersplit_cli.engines.samples import gather
 from clustersplit_cli.engines.shard import Shard
+from clustersplit_cli.engines.tasks import NOTHING
 
 ROWS_AT_ONCE = 1 << 22
 LOOKED_AT = 64
@@ -201,3 +206,182 @@ def _merged(parts: list[tuple[Hashes, Numbers, Numbers]]) -> tuple[Hashes, Numbe
 
 def _sides(parts: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     return [train for train, _ in parts], [val for _, val in parts]
+
+
+NAMED = 16
+"""Rows that are named, of those that are counted."""
+
+
+def give_labels(engine: Engine, files: LabelFiles | None, labels: LabelsInMemory) -> bool:
+    """Give every shard the labels of its rows.
+
+    Where all workers see the files, each reads its own part of them, and nothing that grows with the rows
+    travels; else each shard is sent its own part, once. Returns whether they read them.
+    """
+    if files is not None and engine.name != STREAM and all(engine.run(CanRead(files))):
+        engine.give(files)
+        return True
+    engine.give(labels)
+    return False
+
+
+@dataclass(frozen=True)
+class CanRead:
+    """Whether a shard's machine sees the very files."""
+
+    files: LabelFiles
+    label: str = "labels"
+
+    def __call__(self, shard: Shard) -> bool:
+        """Look at them."""
+        return self.files.are_here
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What the labels of some rows come to.
+
+    Attributes
+    ----------
+    counts : (cells, labels) rows that take part.
+    missing, extra : how many rows take part without a label, or have one and take no part; the first few.
+    """
+
+    counts: NDArray[np.int64]
+    n_missing: int
+    missing: NDArray[np.int64]
+    n_extra: int
+    extra: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CountLabels:
+    """Count the rows of every cell with every label."""
+
+    n_cells: int
+    n_labels: int
+    label: str = "count"
+
+    def __call__(self, shard: Shard) -> Claims:
+        """Count the rows that are here."""
+        counts = np.zeros((self.n_cells, self.n_labels), dtype=np.int64)
+        missing = [np.empty(0, np.int64)]
+        n_missing = 0
+        for rows in shard.slices():
+            labels = shard.labels(rows).astype(np.int64)
+            fine = (labels >= 0) & (labels < self.n_labels)
+            flat = shard.codes[rows].astype(np.int64)[fine] * self.n_labels + labels[fine]
+            counts += np.bincount(flat, minlength=counts.size).reshape(counts.shape)
+            bare = np.flatnonzero(~fine)
+            n_missing += len(bare)
+            if len(bare) and sum(map(len, missing)) < NAMED:
+                missing.append(shard.positions(rows)[bare[:NAMED]])
+        extra = np.flatnonzero(~shard.rows.kept & (shard.all_labels() != NOBODY))
+        return Claims(
+            counts,
+            n_missing,
+            np.concatenate(missing)[:NAMED],
+            len(extra),
+            shard.portion.groups[0].first + extra[:NAMED],
+        )
+
+
+def count_labels(engine: Engine, n_cells: int, n_labels: int) -> Claims:
+    """Count on all shards."""
+    parts = engine.run(CountLabels(n_cells, n_labels))
+    return Claims(
+        np.sum([part.counts for part in parts], axis=0),
+        sum(part.n_missing for part in parts),
+        np.concatenate([part.missing for part in parts])[:NAMED],
+        sum(part.n_extra for part in parts),
+        np.concatenate([part.extra for part in parts])[:NAMED],
+    )
+
+
+@dataclass(frozen=True)
+class CountDiffering:
+    """Count the rows that a rule puts on another side than their label says."""
+
+    rule: Rule
+    label: str = "count"
+
+    def __call__(self, shard: Shard) -> int:
+        """Count the rows that are here."""
+        self.rule.members(shard, NOTHING)
+        return sum(
+            int((self.rule.members(shard, rows)[:, 0] != (shard.labels(rows) == VAL)).sum())
+            for rows in shard.slices()
+        )
+
+
+@dataclass(frozen=True)
+class SumByDefinition:
+    """Sums over the rows: of their kernel with the landmarks, or of the rows where the kernel is linear.
+
+    Attributes
+    ----------
+    shift : subtracted from all rows, so that less is lost to rounding.
+    landmarks : (q, d) prepared and shifted; None for linear kernels.
+    """
+
+    spelled: SpelledKernel
+    shift: Matrix
+    landmarks: Matrix | None
+    label: str = "definition"
+
+    def __call__(self, shard: Shard) -> tuple[Matrix, float]:
+        """Sums over validation rows and over all, of shape (2, p), and of squared lengths."""
+        width = len(self.shift) if self.landmarks is None else len(self.landmarks)
+        sums, squares = np.zeros((2, width)), 0.0
+        for rows, raw in shard.raw_blocks():
+            chosen = np.ones((2, len(raw)))
+            chosen[0] = shard.labels(rows) == VAL
+
+            def one(
+                tile: tuple[int, int], raw: Floats = raw, chosen: NDArray[np.float64] = chosen
+            ) -> tuple[Matrix, float]:
+                block = self.spelled.rows(raw[slice(*tile)]) - self.shift
+                if self.landmarks is not None:
+                    block = self.spelled.values(block, self.landmarks)
+                return chosen[:, slice(*tile)] @ block, float((block**2).sum())
+
+            for part, square in shard.workers.map(one, tiles(len(raw), ROWS)):
+                sums += part
+                squares += square
+            shard.on_rows(len(raw))
+        return sums, squares
+
+
+def define_linear(
+    engine: Engine, spelled: SpelledKernel, shift: Matrix, sizes: tuple[int, int]
+) -> Definition:
+    """Measure the labelled split where the kernel is an inner product; `sizes`: validation rows, all rows."""
+    parts = engine.run(SumByDefinition(spelled, shift, None))
+    val, total = np.sum([part for part, _ in parts], axis=0)
+    return from_sums(val, total, sum(square for _, square in parts), *sizes)
+
+
+def define_nystrom(
+    engine: Engine,
+    spelled: SpelledKernel,
+    shift: Matrix,
+    sizes: tuple[int, int],
+    landmarks: Floats,
+    traced: Floats,
+) -> Definition:
+    """Measure it under the Nyström kernel.
+
+    Parameters
+    ----------
+    landmarks : raw rows.
+    traced : the raw rows that the trace is estimated from.
+    """
+    centres = spelled.rows(landmarks) - shift
+    mixing = spelled.mixing(centres, landmarks.dtype)
+    parts = engine.run(SumByDefinition(spelled, shift, centres))
+    val, total = np.sum([part for part, _ in parts], axis=0) @ mixing
+    squares = 0.0
+    for tile in tiles(len(traced), ROWS):
+        rows = spelled.rows(traced[slice(*tile)]) - shift
+        squares += float(((spelled.values(rows, centres) @ mixing) ** 2).sum())
+    return from_sums(val, total, squares * sizes[1] / len(traced), *sizes)

@@ -6,15 +6,18 @@ shards are opened again on another, and sums that are exact come out the same.
 
 from __future__ import annotations
 
+import logging
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from clustersplit_cli import __version__
+from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.data.row_labels import RowLabels
-from clustersplit_cli.engine_options import DASK
 from clustersplit_cli.engines.dask_worker import (
     Brief,
     ForgottenError,
@@ -24,10 +27,11 @@ from clustersplit_cli.engines.dask_worker import (
     open_shard,
 )
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
+from clustersplit_cli.engines.options import DASK, NO_SPILL, EngineOptions
+from clustersplit_cli.engines.shard import portions, without_others
 from clustersplit_cli.engines.tasks import Task
-from clustersplit_cli.engines.versions import Note, check_versions
-from clustersplit_cli.errors import ClusterError, ClusterSplitError
-from clustersplit_cli.progress import Progress
+from clustersplit_cli.errors import ClusterError, ClusterSplitError, UsageError
+from clustersplit_cli.progress import Progress, silent
 
 Result = TypeVar("Result")
 
@@ -286,3 +290,127 @@ def _is_loss(error: Exception) -> bool:
     from distributed.scheduler import KilledWorker
 
     return isinstance(error, (ForgottenError, KilledWorker, CommClosedError, CancelledError))
+
+
+SHARDS_PER_THREAD = 2
+SECONDS_TO_CONNECT = 10
+
+
+@contextmanager
+def opened_cluster(
+    layout: Layout, engine_options: EngineOptions, threads: int, budget: int, progress: Progress = silent
+) -> Iterator[ClusterEngine]:
+    """Connect to the cluster, or start one on this machine, and open the shards; the block ends it.
+
+    Parameters
+    ----------
+    threads, budget : workers of a cluster on this machine, and the memory that all of them may use.
+
+    Raises
+    ------
+    UsageError : Dask is not installed.
+    ClusterError : there is no scheduler, there are no workers, or they have other versions of this program.
+    """
+    try:
+        import distributed as installed
+    except ImportError:
+        raise UsageError("--engine dask needs Dask", hint="pip install 'clustersplit[dask]'") from None
+    distributed: Any = installed  # it has no types
+    # What Dask would log is said here in one line, or is no concern of the user's.
+    for name in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Dask's own words on versions: ours come from `_check_versions`
+        own: Any = None
+        try:
+            address = engine_options.scheduler
+            if address is None:
+                own = distributed.LocalCluster(
+                    n_workers=threads,
+                    threads_per_worker=1,
+                    memory_limit=budget // threads,
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                )
+                address = own.scheduler_address
+            try:
+                client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+            except (OSError, ValueError) as error:
+                raise ClusterError(
+                    f"no Dask scheduler answers at {address}", hint="start one with: dask scheduler"
+                ) from error
+            try:
+                yield _engine(client, address, layout, engine_options, progress)
+            finally:
+                with suppress(Exception):
+                    client.close(timeout=2)
+        finally:
+            if own is not None:
+                with suppress(Exception):
+                    own.close(timeout=5)
+
+
+def _engine(
+    client: Any, address: str, layout: Layout, options: EngineOptions, progress: Progress
+) -> ClusterEngine:
+    try:
+        client.wait_for_workers(1, timeout=SECONDS_FOR_WORKERS)
+        threads = dict(client.nthreads())
+    except TimeoutError:
+        raise ClusterError(
+            f"the Dask scheduler at {address} has no workers", hint=f"start some with: dask worker {address}"
+        ) from None
+    notes = check_versions(client, threads)
+    # A portion carries the layout, but of the row groups only its own.
+    pieces = portions(layout, SHARDS_PER_THREAD * sum(threads.values()))
+    beside = -(-len(pieces) // len(threads))
+    openings = [
+        Opening(without_others(piece), beside, options.spill_directory, options.spill != NO_SPILL)
+        for piece in pieces
+    ]
+    return ClusterEngine(client, address, openings, threads, notes, progress)
+
+
+Note = tuple[str, str]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the results depend on."""
+    from importlib.metadata import version
+
+    return {"clustersplit": __version__, **{name: version(name) for name in ("numpy", "pyarrow")}}
+
+
+def check_versions(client: Any, addresses: Iterable[str]) -> tuple[Note, ...]:
+    """Compare the versions of this process with those of some workers.
+
+    Raises
+    ------
+    ClusterError
+        If a worker has another version of this program, or none.
+    """
+    own = versions()
+    try:
+        found: dict[str, dict[str, str]] = client.run(versions, workers=list(addresses))
+    except (ImportError, AttributeError) as error:
+        raise ClusterError(
+            f"the workers do not have clustersplit {own['clustersplit']}: {error}",
+            hint=f"install it on every worker: pip install clustersplit=={own['clustersplit']}",
+        ) from error
+    notes = []
+    for address, theirs in sorted(found.items()):
+        if theirs["clustersplit"] != own["clustersplit"]:
+            raise ClusterError(
+                f"worker {address} has clustersplit {theirs['clustersplit']}, this process has "
+                f"{own['clustersplit']}",
+                hint="install the same version everywhere",
+            )
+        differing = [f"{name} {theirs[name]}, not {own[name]}" for name in own if theirs[name] != own[name]]
+        if differing:
+            notes.append(
+                (
+                    "versions_differ",
+                    f"worker {address} has {', '.join(differing)}: results may differ in the last digits",
+                )
+            )
+    return tuple(notes)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.geometry.centres import Centres, centre_tiles
 from clustersplit_cli.core.geometry.features import Features, Floats, Step
 from clustersplit_cli.core.geometry.kernels import Kernel
+from clustersplit_cli.core.geometry.nystrom import Centres, centre_tiles
 from clustersplit_cli.core.parallel import Workers
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.thresholds import Keys
 from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.data.destination import output_error
-from clustersplit_cli.data.row_sides import write_row_sides
-from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL
+from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL, write_row_sides
 from clustersplit_cli.engines.rules import ByThreshold, Rule
 from clustersplit_cli.engines.shard import Account, Shard
 from clustersplit_cli.engines.tasks import NOTHING

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from clustersplit_cli.core.geometry.nystrom import TRACE_ROWS
+from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.errors import MemoryPlanError, UsageError
 
 DEFAULT_SHARE = 0.6
@@ -207,3 +209,209 @@ def _cures(geometry: str, needed: int, budget: int, work: Workload) -> Iterable[
 
 def _gigabytes(count: int) -> str:
     return f"{count / 1e9:.3g} GB"
+
+
+LONGEST = 60.0
+"""Seconds of exact work beyond which landmarks are used unless the user says otherwise."""
+
+# Seconds on two ordinary cores, in float32. Taken from the sizes alone and not from a measurement, so that a
+# command gives the same number on every machine and on every day.
+_MULTIPLICATION = 1.75e-11
+_KERNEL_VALUE = 4e-9
+
+
+@dataclass(frozen=True)
+class Task:
+    """The sizes that time and memory depend on.
+
+    Attributes
+    ----------
+    n, d, itemsize : of the pool of rows.
+    groups : number of groups.
+    sums : rows of each pass that sums the kernel (one, or one per cell).
+    tests : rows of each permutation test.
+    permutations : regroupings per test.
+    """
+
+    n: int
+    d: int
+    itemsize: int
+    groups: int
+    sums: Sequence[int]
+    tests: Sequence[int]
+    permutations: int
+    threads: int
+
+    @property
+    def exact_seconds(self) -> float:
+        """Estimated time of the exact sums."""
+        value = self.d * _MULTIPLICATION + _KERNEL_VALUE
+        tested = value + self.permutations * _MULTIPLICATION
+        seconds = sum(n * n / 2 * value for n in self.sums) + sum(n * n / 2 * tested for n in self.tests)
+        return seconds * (1 if self.itemsize <= 4 else 2)
+
+    @property
+    def bytes(self) -> int:
+        """Peak memory without landmarks: reading, or features, sums per row, regroupings and tiles."""
+        features = self.n * self.d * self.itemsize
+        columns = 1 + self.permutations if self.tests else 0
+        # Regroupings are drawn row by row and then transposed, so two copies exist for a moment.
+        arrays = self.n * 8 * min(self.groups, 3) + 2 * max(self.tests, default=0) * columns
+        tiles = self.threads * (48 << 20) + self.threads * 512 * columns * 24
+        return max(int(READING_FACTOR * features), 2 * features + arrays) + tiles
+
+
+@dataclass(frozen=True)
+class MeasuringPlan:
+    """How the kernel is summed, the landmarks if any, the bytes expected, the budget, and why."""
+
+    geometry: str  # exact | linear | nystrom
+    landmarks: int | None
+    exact_seconds: float
+    bytes: int
+    budget: int
+    reason: str
+
+
+def plan_measuring(task: Task, *, is_linear: bool, nystrom: str | int, budget: int) -> MeasuringPlan:
+    """Choose how to sum the kernel.
+
+    Parameters
+    ----------
+    nystrom : "auto", "off", or a number of landmarks.
+
+    Raises
+    ------
+    MemoryPlanError
+        If even that does not fit the budget.
+    """
+    seconds = task.exact_seconds
+    if is_linear:
+        return _affordable(
+            MeasuringPlan("linear", None, 0.0, task.bytes, budget, "the kernel is never formed")
+        )
+    if nystrom == "off" or (nystrom == "auto" and seconds <= LONGEST):
+        reason = "exact was asked for" if nystrom == "off" else f"about {seconds:.1g} s"
+        return _affordable(MeasuringPlan("exact", None, seconds, task.bytes, budget, f"in tiles, {reason}"))
+    asked = nystrom if isinstance(nystrom, int) else DEFAULT_LANDMARKS
+    q = min(asked, task.n)
+    reason = (
+        f"{q} landmarks were asked for"
+        if isinstance(nystrom, int)
+        else f"the exact sums would take about {seconds / 60:.2g} minutes; --exact computes them"
+    )
+    extra = 5 * q * q * 8 + 2 * q * task.d * 8 + task.threads * 2048 * q * 12 + task.permutations * q * 16
+    return _affordable(MeasuringPlan("nystrom", q, seconds, task.bytes + extra, budget, reason))
+
+
+def _affordable(plan: MeasuringPlan) -> MeasuringPlan:
+    if plan.bytes <= plan.budget:
+        return plan
+    raise MemoryPlanError(
+        f"the comparison would take {plan.bytes / 1e9:.3g} GB, "
+        f"more than the budget of {plan.budget / 1e9:.3g} GB",
+        hint=f"allow --memory {-(-plan.bytes // 10**8) / 10:.1f}GB, or use fewer rows or --permutations",
+    )
+
+
+MOST_SAMPLED, LEAST_SAMPLED = 40_000, 4_000
+SAMPLE_SHARE = 0.3
+"""Of the budget, for the sample that is searched."""
+ROW_STATE = 24
+"""Bytes of every row that stay in memory: whether it takes part, its cell, its witness, its side."""
+FEW_LANDMARKS = 500
+PIECES = 9
+"""Batches in memory at a time: three of each of Arrow's columns, the features, and the factors."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How rows are held, how many are searched on, and how many bytes of factors may stay in memory."""
+
+    memory: MemoryPlan
+    sample_rows: int
+    factors: int
+
+
+def landmarks_of(nystrom: str | int, *, is_linear: bool) -> int | None:
+    """The number of landmarks; None for linear kernels.
+
+    Raises
+    ------
+    UsageError
+        If the exact kernel was asked for.
+    """
+    if is_linear:
+        return None
+    if nystrom == "off":
+        raise UsageError(
+            "--nystrom off keeps the exact kernel in memory, which only the local engine does",
+            hint="use --nystrom 2000, --kernel linear, or --engine local",
+        )
+    return nystrom if isinstance(nystrom, int) else DEFAULT_LANDMARKS
+
+
+def plan_survey(layout: Layout, *, budget: int, threads: int, reason: str) -> StreamPlan:
+    """Plan for one pass that counts, and makes no factors.
+
+    Raises
+    ------
+    MemoryPlanError
+        If the budget is too small even for that.
+    """
+    needed = _fixed(layout, threads)
+    _refuse_beyond(layout, needed, budget)
+    return StreamPlan(MemoryPlan("none", None, needed, budget, reason), 0, 0)
+
+
+def plan_stream(
+    layout: Layout, landmarks: int | None, *, budget: int, threads: int, reason: str
+) -> StreamPlan:
+    """Plan for the rows of a dataset on one machine.
+
+    Raises
+    ------
+    MemoryPlanError
+        If the budget is too small even so.
+    """
+    n, d, itemsize = layout.n_rows, layout.width, layout.features.dtype.itemsize
+    width = landmarks or d
+    landmark_bytes = 0 if landmarks is None else 5 * landmarks**2 * 8 + 2 * landmarks * d * 8
+    fixed = _fixed(layout, threads) + landmark_bytes
+    sampled = TRACE_ROWS * (2 * d * itemsize + width * 4)
+    per_row = 2 * d * itemsize + 3 * width * max(itemsize, 4) + 48 * 32
+    _refuse_beyond(layout, fixed + sampled + min(LEAST_SAMPLED, n) * per_row, budget, landmarks)
+    room = min(SAMPLE_SHARE * budget, budget - fixed - sampled) / per_row
+    sample = min(max(int(min(MOST_SAMPLED, room)), LEAST_SAMPLED), n)
+    needed = fixed + sampled + sample * per_row
+    factors = n * width * (itemsize if landmarks is None else max(itemsize, 4))
+    free = budget - needed
+    held = factors if factors <= free else 0
+    geometry = "linear" if landmarks is None else "nystrom"
+    memory = MemoryPlan(geometry, landmarks, needed + held, budget, reason)
+    return StreamPlan(memory, sample, held)
+
+
+def _fixed(layout: Layout, threads: int) -> int:
+    """Bytes that any pass takes: the state of all rows, batches that are read ahead, and a row group."""
+    batch = min(layout.batch_rows, max(group.n_rows for group in layout.groups)) * layout.row_bytes
+    return layout.n_rows * ROW_STATE + PIECES * batch + 2 * _largest_group(layout) + threads * (16 << 20)
+
+
+def _largest_group(layout: Layout) -> int:
+    return max(group.bytes for group in layout.groups)
+
+
+def _refuse_beyond(layout: Layout, needed: int, budget: int, landmarks: int | None = None) -> None:
+    if needed <= budget:
+        return
+    cure = f"allow --memory {-(-needed // 10**8) / 10:.1f}GB"
+    if landmarks is not None and landmarks > FEW_LANDMARKS:
+        cure += f", or take fewer landmarks with --nystrom {FEW_LANDMARKS}"
+    if 2 * _largest_group(layout) > budget / 2:
+        cure += ", or write the files again with smaller row groups"
+    raise MemoryPlanError(
+        f"{layout.n_rows:,} rows of {layout.width:,} features, read in pieces, would take "
+        f"{needed / 1e9:.3g} GB, more than the budget of {budget / 1e9:.3g} GB",
+        hint=cure,
+    )

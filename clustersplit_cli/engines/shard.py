@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,7 @@ from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
 from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
-from clustersplit_cli.engines.read_ahead import read_ahead
-from clustersplit_cli.engines.store import SPILL, Room, Store
+from clustersplit_cli.engines.store import SPILL, Room, Store, read_ahead
 from clustersplit_cli.engines.survey import Found, Rows, Surveyor
 
 SUM_ROWS = 2048
@@ -296,3 +295,20 @@ class Shard:
     def stored_bytes(self) -> int:
         """Bytes of factors that are kept."""
         return self._store.bytes if self._store is not None and self._store.keeps else 0
+
+
+def portions(layout: Layout, count: int) -> list[Portion]:
+    """Cut the dataset into at most `count` portions of neighbouring row groups, about equal in rows."""
+    cuts: list[list[RowGroup]] = [[]]
+    share, done = layout.n_rows / max(1, min(count, len(layout.groups))), 0
+    for group in layout.groups:
+        if cuts[-1] and done + group.n_rows / 2 > share * len(cuts):
+            cuts.append([])
+        cuts[-1].append(group)
+        done += group.n_rows
+    return [Portion(number, layout, tuple(groups)) for number, groups in enumerate(cuts)]
+
+
+def without_others(portion: Portion) -> Portion:
+    """The same portion with nothing of the dataset but its own row groups, to be sent elsewhere."""
+    return replace(portion, layout=replace(portion.layout, groups=(), stamps=()))

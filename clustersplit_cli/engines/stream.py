@@ -11,8 +11,8 @@ from typing import TypeVar
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.data.row_labels import RowLabels
-from clustersplit_cli.engine_options import STREAM
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
+from clustersplit_cli.engines.options import STREAM
 from clustersplit_cli.engines.shard import Portion, Shard
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.tasks import Task

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.strategies.mixup import Pairs
+from clustersplit_cli.core.baselines import Pairs
 from clustersplit_cli.evaluation.rounds import Arena, Round
 from clustersplit_cli.evaluation.space import Space
 from clustersplit_cli.evaluation.store import Store

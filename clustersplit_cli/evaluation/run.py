@@ -15,8 +15,7 @@ from clustersplit_cli.errors import TrialError
 from clustersplit_cli.evaluation import summarize
 from clustersplit_cli.evaluation.choosing import choose
 from clustersplit_cli.evaluation.commands import CommandRunner, Template
-from clustersplit_cli.evaluation.probes import probe_space
-from clustersplit_cli.evaluation.probing import ProbeData
+from clustersplit_cli.evaluation.probes import ProbeData, probe_space
 from clustersplit_cli.evaluation.protocol import prepare, run_trials
 from clustersplit_cli.evaluation.rounds import Arena, Round, make_rounds
 from clustersplit_cli.evaluation.space import Space
@@ -27,7 +26,7 @@ from clustersplit_cli.evaluation.trials import Record
 from clustersplit_cli.evaluation.workers import ProbeRunner, Runner
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.summarize import tool_versions
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, peak_memory, silent
 from clustersplit_cli.reports.evaluation_summary import (
     EVALUATION_SCHEMA_VERSION,
     EvaluationInput,
@@ -35,7 +34,6 @@ from clustersplit_cli.reports.evaluation_summary import (
     TrialCounts,
 )
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
-from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 
 
 @dataclass(frozen=True, kw_only=True)

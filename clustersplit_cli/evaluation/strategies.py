@@ -10,24 +10,27 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.baselines import (
+    LEAVE_ONE_DOMAIN_OUT,
+    SEEDED,
+    Pairs,
+    draw_pairs,
+    leave_one_out,
+    mix,
+)
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.mmd.evaluation import mean_kernel, side_norms
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
-from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED
-from clustersplit_cli.core.strategies.domains import leave_one_out
-from clustersplit_cli.core.strategies.mixup import Pairs, draw_pairs, mix
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.data.subset import keep_rows
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.evaluation.rounds import Arena, Chance, Round
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.baseline import ground
-from clustersplit_cli.pipeline.holding import Held
-from clustersplit_cli.pipeline.parted import PartedSetting
+from clustersplit_cli.pipeline.context import Held, PartedSetting, requirements_of
 from clustersplit_cli.pipeline.partitioning import Parting, find_partition
-from clustersplit_cli.pipeline.requiring import requirements_of
 from clustersplit_cli.pipeline.run import Setting, Streams, find_split, prepared_setting
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 MIX_UP = "mix-up"
 JOINT, LABEL = "joint", "label"

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from clustersplit_cli.core.strategies.mixup import Pairs
+from clustersplit_cli.core.baselines import Pairs
 from clustersplit_cli.evaluation.rounds import Chance, Round, Rows
 from clustersplit_cli.evaluation.space import Params, Space
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from clustersplit_cli.errors import TrialError
-from clustersplit_cli.evaluation.probing import ProbeData, begin, run_probes, work
+from clustersplit_cli.evaluation.probes import ProbeData, begin, run_probes, work
 from clustersplit_cli.evaluation.trials import Record, Setting, TrainingSet, Trial
 
 BATCH = 20

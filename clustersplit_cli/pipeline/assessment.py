@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, cbc_version
-from clustersplit_cli.core.baselines import RandomMMD, random_mmd
+from clustersplit_cli.core.baselines import RandomMMD, of_size, random_mmd
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
 from clustersplit_cli.core.certificate import (
     FixedPoint,
@@ -18,10 +18,9 @@ from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.search.problem import Evaluation, Members, evaluate
-from clustersplit_cli.core.strategies.ground import of_size
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Setting
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 CBC_CERTIFICATE_ROWS = 50_000
 BY_THRESHOLD = "threshold"

@@ -9,18 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from clustersplit_cli.core.baselines import (
+    EFFORT,
+    LEAVE_ONE_DOMAIN_OUT,
+    MAX_ITER,
+    RESTARTS,
+    SEEDED,
+    Ground,
+    leave_one_out,
+)
 from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.core.search.solution import Run, Solution, Step
-from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED, Ground
-from clustersplit_cli.core.strategies.domains import leave_one_out
-from clustersplit_cli.core.strategies.unconstrained import EFFORT, MAX_ITER, RESTARTS
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.run import Setting, Split, prepared_setting, report_on
 from clustersplit_cli.pipeline.summarize import summarize
-from clustersplit_cli.progress import Progress, silent
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 
 _OF_THE_SEARCH = ("restarts", "effort", "max_iter", "solver")
 

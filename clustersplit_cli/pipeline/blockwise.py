@@ -34,8 +34,8 @@ from clustersplit_cli.engines.survey import Found
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.holding import Streams
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.progress import Stopwatch
 
 
 @dataclass(frozen=True)

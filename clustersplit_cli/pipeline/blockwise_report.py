@@ -19,8 +19,8 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.blockwise import Prospect
 from clustersplit_cli.pipeline.notices import about_cells, about_discrepancy, about_kernel
 from clustersplit_cli.pipeline.summarize import family_name, summarize_cells, summarize_input, tool_versions
+from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import summary
-from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 
 
 @dataclass(frozen=True)

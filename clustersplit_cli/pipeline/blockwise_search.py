@@ -31,6 +31,7 @@ from clustersplit_cli.engines.descent import (
     at_target_counts,
     certify,
     choose,
+    lowest_rows_first,
     measure,
     propose,
     side_sums,
@@ -40,7 +41,6 @@ from clustersplit_cli.engines.factors import FactorPlan
 from clustersplit_cli.engines.finishing import CountSides, Ranked
 from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Uniform
 from clustersplit_cli.engines.tasks import FactorMoments
-from clustersplit_cli.engines.ties import lowest_rows_first
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.assessment import COSTLY_BOUND
 from clustersplit_cli.pipeline.blockwise import Prospect

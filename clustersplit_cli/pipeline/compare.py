@@ -10,21 +10,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.baselines import (
+    LEAVE_ONE_DOMAIN_OUT,
+    SEEDED,
+    equal_clusters,
+    leave_one_out,
+    mixed_rows,
+)
 from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.mmd.evaluation import Outside, mean_kernel, mmd_to_outside, see_outside, side_norms
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
-from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED
-from clustersplit_cli.core.strategies.domains import leave_one_out
-from clustersplit_cli.core.strategies.equal_clusters import equal_clusters
-from clustersplit_cli.core.strategies.mixup import mixed_rows
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.baseline import ground
 from clustersplit_cli.pipeline.run import Setting, Streams, find_split, prepared_setting
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.strategy_comparison import (
     ClassCount,
     StrategyComparison,
@@ -33,7 +36,6 @@ from clustersplit_cli.reports.strategy_comparison import (
     summarize_runs,
 )
 from clustersplit_cli.reports.summary import FileSummary, Notice
-from clustersplit_cli.stopwatch import Stopwatch
 
 MIX_UP = "mix-up"
 STAGE = "comparing"

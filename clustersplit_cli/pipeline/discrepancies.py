@@ -18,7 +18,7 @@ from clustersplit_cli.core.mmd.sums import Factors, geometry_sums, nystrom_facto
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.engines.measuring import MeasuringPlan, Task, plan_measuring
+from clustersplit_cli.engines.plan import MeasuringPlan, Task, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
@@ -27,9 +27,8 @@ from clustersplit_cli.pipeline.mmd_notices import about_comparison
 from clustersplit_cli.pipeline.mmd_summarize import Findings, summarize_mmd
 from clustersplit_cli.pipeline.notices import about_kernel
 from clustersplit_cli.pipeline.run import Streams, prepared_setting
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.mmd_summary import MMDReport
-from clustersplit_cli.stopwatch import Stopwatch
 
 # A stream for permutations that no stream of a split shares.
 _PERMUTATION_KEY = 0x6D6D64

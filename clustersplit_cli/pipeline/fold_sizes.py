@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustersplit_cli.core.constraints.groups import UnitParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.blockwise import count_cells

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, LabelsInMemory, labels_of
-from clustersplit_cli.engines.claimed import count_labels, give_labels
+from clustersplit_cli.engines.checks import count_labels, give_labels
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.sharded import Job, measure_sides
 from clustersplit_cli.pipeline.summarize import tool_versions
+from clustersplit_cli.progress import peak_memory
 from clustersplit_cli.reports import mmd_summary as summary
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
-from clustersplit_cli.stopwatch import peak_memory
 
 Rows = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from clustersplit_cli.engines.measuring import MeasuringPlan
+from clustersplit_cli.engines.plan import MeasuringPlan
 from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
 from clustersplit_cli.pipeline.mmd_measure import Measured
 

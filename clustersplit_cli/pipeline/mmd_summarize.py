@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.geometry.kernels import Kernel
-from clustersplit_cli.engines.measuring import MeasuringPlan
+from clustersplit_cli.engines.plan import MeasuringPlan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
 from clustersplit_cli.pipeline.mmd_measure import Measured, PairMeasure, UnitMeasure
 from clustersplit_cli.pipeline.summarize import tool_versions
+from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import mmd_summary as summary
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
-from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 
 ROWS_SHOWN = 5
 COLUMNS_SHOWN = 10

@@ -12,28 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.certificate import certify_partition
 from clustersplit_cli.core.constraints.cells import Cells
-from clustersplit_cli.core.constraints.dealing import deal_out
-from clustersplit_cli.core.constraints.groups import UnitParts
+from clustersplit_cli.core.constraints.groups import UnitParts, deal_out
 from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.parallel import pool
-from clustersplit_cli.core.part_certificate import certify_partition
+from clustersplit_cli.core.search.groups import search_unit_parts
 from clustersplit_cli.core.search.partition import Labels, evaluate_partition, measure, rest_squared
 from clustersplit_cli.core.search.partition_search import PartitionSolution, search_partition
-from clustersplit_cli.core.search.unit_part_search import search_unit_parts
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.parted import PartedOutcome, PartedSetting
-from clustersplit_cli.pipeline.portray_parts import portray_parts
-from clustersplit_cli.pipeline.requiring import families_of, units_of
+from clustersplit_cli.pipeline.context import PartedOutcome, PartedSetting, families_of, units_of
+from clustersplit_cli.pipeline.portrait import portray_parts
 from clustersplit_cli.pipeline.run import CBC_CERTIFICATE_ROWS, Streams, hold_kernel
 from clustersplit_cli.pipeline.summarize_parts import summarize_parts
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.portrait import PartsPortrait
 from clustersplit_cli.reports.summary import Report
-from clustersplit_cli.stopwatch import Stopwatch
 
 BATCH = 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,19 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.mmd.witness import column_shifts
 from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.core.search.partition import Labels, measure
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.reports.portrait import Category, FeatureShift, Portrait, RowMap, RowWitness
+from clustersplit_cli.pipeline.context import PartedSetting
+from clustersplit_cli.reports.portrait import (
+    Category,
+    FeatureShift,
+    PartShifts,
+    PartsPortrait,
+    Portrait,
+    RowMap,
+    RowWitness,
+)
 
 MAP_ROWS = 10_000
 """More points than that are slow to draw and hide each other."""
@@ -156,3 +167,61 @@ def _ids(dataset: Dataset, rows: NDArray[np.int64]) -> tuple[str, ...] | None:
 def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
     """Keep as many digits as a screen can show."""
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values.tolist())
+
+
+ROWS_PER_PART = 3
+
+
+def portray_parts(setting: PartedSetting, labels: Labels, random_rest: NDArray[np.float64]) -> PartsPortrait:
+    """Draw the rows on a map and find what tells the parts apart.
+
+    Parameters
+    ----------
+    labels : (n,)
+    random_rest : (random partitions, k), the MMD of each part with all other rows.
+    """
+    dataset, k = setting.dataset, setting.quotas.k
+    witness = own_witness(setting, labels)
+    shifts = np.stack(
+        [
+            column_shifts(
+                Features(dataset.features),
+                [(np.flatnonzero(labels != part), np.flatnonzero(labels == part))],
+                [1.0],
+                setting.workers,
+            )
+            for part in range(k)
+        ]
+    )
+    order = np.argsort(-np.abs(shifts).max(axis=0), kind="stable")[:FEATURES_SHOWN]
+    members = [np.flatnonzero(labels == part) for part in range(k)]
+    typical = [rows[np.argsort(-witness[rows], kind="stable")[:ROWS_PER_PART]] for rows in members]
+    return PartsPortrait(
+        map=row_map(
+            dataset,
+            setting.image.factors(np.arange(len(labels))),
+            labels,
+            witness,
+            setting.workers,
+            np.random.default_rng(setting.options.seed),
+            towards=labels == 0,
+        ),
+        names=setting.quotas.names,
+        random_rest=tuple(map(tuple, random_rest.tolist())),
+        features=tuple(
+            PartShifts(dataset.feature_names[column], tuple(shifts[:, column].tolist())) for column in order
+        ),
+        n_features=shifts.shape[1],
+        typical=tuple(
+            chain.from_iterable(rows_with_witness(dataset, labels, witness, rows) for rows in typical)
+        ),
+    )
+
+
+def own_witness(setting: PartedSetting, labels: Labels) -> NDArray[np.float64]:
+    """Mean kernel value of every row with its own part minus that with all others; shape (n,)."""
+    state = measure(setting.held.geometry, labels[:, None], setting.quotas.k, np.float64)
+    sums = state.sums[:, 0]
+    own = np.take_along_axis(sums, labels[:, None], axis=1)[:, 0]
+    size = state.sizes[0][labels]
+    return np.asarray(own / size - (sums.sum(axis=1) - own) / (len(labels) - size))

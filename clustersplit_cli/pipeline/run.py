@@ -34,15 +34,22 @@ from clustersplit_cli.pipeline.assessment import (
     measure_context,
     prove,
 )
-from clustersplit_cli.pipeline.context import Setting, prepared_setting
-from clustersplit_cli.pipeline.holding import RANDOM_SPLITS, Held, Streams, build_geometry, hold_kernel, plan
+from clustersplit_cli.pipeline.context import (
+    RANDOM_SPLITS,
+    Held,
+    Setting,
+    Streams,
+    build_geometry,
+    hold_kernel,
+    plan,
+    prepared_setting,
+)
 from clustersplit_cli.pipeline.portrait import portray
 from clustersplit_cli.pipeline.result import Outcome
 from clustersplit_cli.pipeline.summarize import summarize
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import Report
-from clustersplit_cli.stopwatch import Stopwatch
 
 __all__ = [
     "CBC_CERTIFICATE_ROWS",

@@ -17,21 +17,20 @@ from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.naming import as_url, report_path
 from clustersplit_cli.data.row_groups import Layout
-from clustersplit_cli.engine_options import NO_SPILL, STREAM, EngineOptions
 from clustersplit_cli.engines.descent import Ground, Refined, at_target_counts, choose, descend
 from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.options import NO_SPILL, STREAM, EngineOptions
+from clustersplit_cli.engines.plan import StreamPlan
 from clustersplit_cli.engines.rules import ByThreshold, Rule, Uniform
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
-from clustersplit_cli.engines.stream_plan import StreamPlan
 from clustersplit_cli.engines.survey import Found
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline import blockwise_search as stages
 from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
 from clustersplit_cli.pipeline.blockwise_report import BlockwiseOutcome, summarize_blockwise
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.summary import Report
-from clustersplit_cli.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def opened_job(
             with closing(StreamEngine(layout, room, workers, progress)) as engine:
                 yield Job(layout, options, engine_options, plan, engine, workers, watch, progress)
             return
-        from clustersplit_cli.engines.connection import opened_cluster
+        from clustersplit_cli.engines.dask import opened_cluster
 
         with opened_cluster(layout, engine_options, options.threads, options.budget, progress) as cluster:
             yield Job(layout, options, engine_options, plan, cluster, workers, watch, progress)

@@ -17,8 +17,8 @@ from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.pipeline.notices import notices
 from clustersplit_cli.pipeline.result import Outcome
+from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import summary
-from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 
 
 def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.search.partition import Labels
+from clustersplit_cli.pipeline.context import PartedOutcome, PartedSetting
 from clustersplit_cli.pipeline.notices import ROUNDING, about_kernel, about_parts
-from clustersplit_cli.pipeline.parted import PartedOutcome, PartedSetting
 from clustersplit_cli.pipeline.summarize import summarize_input, tool_versions
+from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import summary
-from clustersplit_cli.stopwatch import Stopwatch, peak_memory
 
 
 def summarize_parts(outcome: PartedOutcome, watch: Stopwatch) -> summary.Report:

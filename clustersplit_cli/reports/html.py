@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustersplit_cli.reports import html_constraints as constraint_words
-from clustersplit_cli.reports import html_parts as part_words
+from clustersplit_cli.reports import html_words as constraint_words
+from clustersplit_cli.reports import html_words as part_words
 from clustersplit_cli.reports import html_words as words
 from clustersplit_cli.reports.html_page import render_page
 from clustersplit_cli.reports.portrait import PartsPortrait, Portrait, RowMap

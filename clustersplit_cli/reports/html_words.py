@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number, human_percent, printable
-from clustersplit_cli.reports.html_constraints import shares_in_words
 from clustersplit_cli.reports.html_page import Tile
+from clustersplit_cli.reports.portrait import PartsPortrait
 
 CELLS_SHOWN = 400
 HEAT_ROWS, HEAT_COLUMNS = 60, 30
@@ -208,3 +208,268 @@ def _holdout(report: Mapping[str, Any]) -> float:
     if stated is not None:
         return float(stated)
     return float(report["sizes"]["val"] / (report["sizes"]["train"] + report["sizes"]["val"]))
+
+
+@dataclass(frozen=True)
+class Square:
+    """One square of the matrix of MMDs; `heat` is 1 for the largest."""
+
+    value: float
+    heat: float
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One part: its MMD with each of the others (None: itself), and with all of them."""
+
+    name: str
+    squares: tuple[Square | None, ...]
+    rest: Square
+    remark: str
+
+
+@dataclass(frozen=True)
+class PartCount:
+    """A cell's rows in one part."""
+
+    actual: int
+    target: int
+    wanted: str
+    satisfied: bool
+
+
+@dataclass(frozen=True)
+class PartCell:
+    """A cell and its rows in every part."""
+
+    name: str
+    size: int
+    counts: tuple[PartCount, ...]
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether all counts are within their bounds."""
+        return all(count.satisfied for count in self.counts)
+
+
+@dataclass(frozen=True)
+class PartCells:
+    """The cells, those farthest from their targets first; `hidden` more are not shown."""
+
+    rows: tuple[PartCell, ...]
+    hidden: int
+
+
+def kind_of_part(report: Mapping[str, Any]) -> str:
+    """What one part is called."""
+    return "fold" if report["config"].get("k") is not None else "part"
+
+
+def parts_headline(report: Mapping[str, Any]) -> str:
+    """Say in one sentence what the parts are worth."""
+    part, random = kind_of_part(report), report["baselines"]["random"]["mmd_mean"]
+    ratio = report["mmd"]["value"] / random if random else math.inf
+    subject = f"The {len(report['parts']['parts'])} {part}s differ from each other"
+    if not math.isfinite(ratio):
+        differs = f"{subject}, and random {part}s do not"
+    elif ratio < 1 / HARDLY:
+        differs = f"{subject} less than random {part}s would"
+    elif ratio < HARDLY:
+        differs = f"{subject} hardly more than random {part}s would"
+    else:
+        differs = f"{subject} {times(ratio)} times more than random {part}s would"
+    kept = shares_in_words(report, f"every {part} has its share of all rows")
+    return f"{differs}; {kept}{'' if 'share of all rows' in kept or 'miss' in kept else f' in every {part}'}."
+
+
+def parts_tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
+    """The figures one would ask for first."""
+    part, parts = kind_of_part(report), report["parts"]["parts"]
+    sizes, rest = [each["size"] for each in parts], [each["mmd_rest"] for each in parts]
+    random = report["baselines"]["random"]
+    chance = f"{human_number(random['mmd_mean'], 3)} ± {human_number(random['mmd_sd'], 2)}"
+    counts = report["constraints"]["cells"]
+    least, most = min(sizes), max(sizes)
+    if part == "fold":
+        spread = human_count(least) if least == most else f"{human_count(least)} to {human_count(most)}"
+        remark = f"of {spread} rows each"
+    else:
+        remark = ", ".join(f"{each['name']} {human_count(each['size'])}" for each in parts)
+    far, near = max(parts, key=lambda each: each["mmd_rest"]), min(rest)
+    return (
+        Tile(str(len(parts)), f"{part}s", remark),
+        Tile(
+            human_number(report["mmd"]["value"], 3),
+            f"MMD between {part}s",
+            f"on average; random: {chance}",
+        ),
+        Tile(
+            f"{human_number(near, 3)} to {human_number(max(rest), 3)}",
+            f"MMD of one {part} to the rest",
+            f"{far['name']} is farthest",
+        ),
+        Tile(
+            f"{human_count(sum(each['satisfied'] for each in counts))} of {human_count(len(counts))}",
+            "counts within bounds",
+            f"of every cell in every {part}",
+        ),
+    )
+
+
+def mmd_matrix(report: Mapping[str, Any], portrait: PartsPortrait) -> tuple[MatrixRow, ...]:
+    """All MMDs between parts, and those with the rest, beside what random parts have."""
+    parts, values = report["parts"]["parts"], report["parts"]["mmd"]
+    largest = max((value for row in values for value in row), default=0.0) or 1.0
+    farthest = max(each["mmd_rest"] for each in parts) or 1.0
+    rows = []
+    for place, (each, row) in enumerate(zip(parts, values, strict=True)):
+        random = [rest[place] for rest in portrait.random_rest]
+        mean = sum(random) / len(random)
+        rows.append(
+            MatrixRow(
+                each["name"],
+                tuple(
+                    None if other == place else Square(value, value / largest)
+                    for other, value in enumerate(row)
+                ),
+                Square(each["mmd_rest"], each["mmd_rest"] / farthest),
+                f"random {human_number(mean, 2)}",
+            )
+        )
+    return tuple(rows)
+
+
+def part_cells(report: Mapping[str, Any]) -> PartCells:
+    """Put a cell's counts in all parts on one line; out of bounds first, then by rows off target."""
+    names = [part["name"] for part in report["parts"]["parts"]]
+    by_cell: dict[tuple[tuple[str, str], ...], dict[str, Mapping[str, Any]]] = {}
+    for each in report["constraints"]["cells"]:
+        key = tuple((word, str(value)) for word, value in each["cell"].items())
+        by_cell.setdefault(key, {})[each["part"]] = each
+    cells = [
+        PartCell(
+            cell_name(counts[names[0]]["cell"]),
+            counts[names[0]]["size"],
+            tuple(_count(counts[name]) for name in names),
+        )
+        for counts in by_cell.values()
+    ]
+    cells.sort(key=lambda cell: (cell.satisfied, -_off(cell.counts)))
+    return PartCells(tuple(cells[:CELLS_SHOWN]), max(len(cells) - CELLS_SHOWN, 0))
+
+
+def _count(each: Mapping[str, Any]) -> PartCount:
+    lower, upper = each["lower"], each["upper"]
+    wanted = human_count(lower) if lower == upper else f"{human_count(lower)} to {human_count(upper)}"
+    return PartCount(each["actual"], each["target"], wanted, each["satisfied"])
+
+
+def _off(counts: Sequence[PartCount]) -> int:
+    return sum(abs(count.actual - count.target) for count in counts)
+
+
+_SOLVERS = {"cbc": "CBC", "highs": "HiGHS", "threshold": "thresholds", "transport": "shortest paths"}
+_DUPLICATES = "exact-duplicates"
+
+
+def shares_in_words(report: Mapping[str, Any], whole: str) -> str:
+    """Say whether every cell keeps its share, as the end of a sentence.
+
+    Parameters
+    ----------
+    whole : what to say where there is only one cell, of all rows.
+    """
+    constraints = report["constraints"]
+    cells = constraints["cells"]
+    off = sum(not cell["satisfied"] for cell in cells)
+    if off:
+        return f"{human_count(off)} of {human_count(len(cells))} cells miss their share"
+    slack = _tolerance(report)
+    within = f" within {human_percent(slack)} of it" if slack else ""
+    if slack and report["parts"] and constraints.get("units"):
+        within = ", as far as whole units allow,"  # each cell has a tolerance of its own
+    kinds = list(dict.fromkeys(_kind(cell["cell"]) for cell in cells))
+    named = [kind for kind in kinds if kind]
+    if not named:
+        return f"{whole}{within}"
+    return f"{' and '.join(named)} keeps its share{within}"
+
+
+def _kind(cell: Mapping[str, Any]) -> str:
+    """The cells of one family: every class in every domain."""
+    names = ["class" if word == "label" else printable(word) for word in cell]
+    return f"every {names[0]}" + "".join(f" in every {name}" for name in names[1:]) if names else ""
+
+
+def _tolerance(report: Mapping[str, Any]) -> float:
+    """The tolerance of cells without one of their own."""
+    found = report["constraints"].get("tolerance")
+    if found is not None:
+        return float(found["general"])
+    stated = report["config"].get("tolerance") or 0
+    return float(stated) if isinstance(stated, (int, float)) else 0.0
+
+
+def kept_in_words(report: Mapping[str, Any]) -> list[str]:
+    """Sentences above the table of cells."""
+    return list(_kept(report))
+
+
+def _kept(report: Mapping[str, Any]) -> Iterator[str]:
+    constraints = report["constraints"]
+    cells = constraints["cells"]
+    off = sum(cell["actual"] != cell["target"] for cell in cells)
+    counts = "counts" if report["parts"] else "cells"
+    if all(cell["satisfied"] for cell in cells):
+        using = f"; {human_count(off)} use the tolerance" if off else ""
+        yield f"All {human_count(len(cells))} {counts} are within their bounds{using}."
+    else:
+        yield f"Some {counts} are out of bounds: they are on top."
+    families = constraints.get("families") or ()
+    if len(families) > 1:
+        named = "; ".join(map(printable, families))
+        yield f"Each of {len(families)} families of cells keeps its shares: {named}."
+    tolerance = constraints.get("tolerance")
+    if tolerance is not None and tolerance["was_found"]:
+        smallest = "the smallest that can be met" if tolerance["proven_smallest"] else "the smallest found"
+        if report["parts"]:
+            smallest += ", for the cells that need it"
+        exactly = " (exact)" if tolerance["general"] == 0 else ""
+        yield f"The tolerance is {human_number(tolerance['general'], 3)}{exactly}, {smallest}."
+    units = constraints.get("units")
+    if units is not None:
+        yield _units_in_words(units)
+    pinned = constraints.get("pinned")
+    if pinned is not None:
+        there = "all of them are there" if pinned["satisfied"] else "not all of them are there"
+        yield (
+            f"{human_count(pinned['train'])} rows are forced into training and {human_count(pinned['val'])} "
+            f"into validation; {there}."
+        )
+
+
+def _units_in_words(units: Mapping[str, Any]) -> str:
+    count, largest = human_count(units["count"]), human_count(units["largest"])
+    if units["column"] == _DUPLICATES:
+        what = f"Identical rows stay together: {count} different ones, up to {largest} times each"
+    else:
+        column = printable(units["column"])
+        what = f"Rows with the same {column} stay together: {count} units of up to {largest} rows"
+    if units["divided"]:
+        return f"{what}; {human_count(units['divided'])} of them are divided."
+    return f"{what}, none divided."
+
+
+def certificate_in_words(report: Mapping[str, Any]) -> str | None:
+    """Say who checked the assignment step, and what came of it."""
+    proof = report["certificate"]
+    if proof is None:
+        return None
+    whole = "integral" if proof["integral"] else "fractional"
+    by = _SOLVERS.get(proof["backend"], proof["backend"])
+    why = {
+        "total_unimodularity": " by total unimodularity",
+        "branch_and_bound": " by branch and bound",
+    }.get(report["constraints"].get("integral_by") or "", "")
+    gap = human_number(proof["gap"], 2)
+    return f"Assignment step checked by {by}: {proof['status']}, gap {gap}, {whole}{why}."

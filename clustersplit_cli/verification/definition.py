@@ -10,9 +10,9 @@ import numpy as np
 from clustersplit_cli.core.geometry.nystrom import trace_rows
 from clustersplit_cli.core.geometry.protocol import choose_landmarks
 from clustersplit_cli.core.mmd.definition import Definition, SpelledKernel, unbiased
-from clustersplit_cli.engines.definition import define_linear, define_nystrom
+from clustersplit_cli.engines.checks import define_linear, define_nystrom
 from clustersplit_cli.engines.samples import gather
-from clustersplit_cli.pipeline.holding import Streams
+from clustersplit_cli.pipeline.context import Streams
 from clustersplit_cli.pipeline.sharded import BlockwiseSplit, Job
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 

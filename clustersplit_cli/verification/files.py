@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.destination import REPORT_NAME
-from clustersplit_cli.data.row_sides import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.data.runs import PARTS, read_indices
+from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.data.writers import FORMATS
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports.verification import FAILED, OK, Check

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
-from clustersplit_cli.engines.checks import find_misplaced
-from clustersplit_cli.engines.claimed import CountDiffering, count_labels, give_labels
+from clustersplit_cli.engines.checks import CountDiffering, count_labels, find_misplaced, give_labels
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.pipeline.sharded import Job, measure_blockwise, split_blockwise
 from clustersplit_cli.reports.json_report import render_json

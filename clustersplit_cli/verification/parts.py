@@ -20,13 +20,12 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.parted import PartedSetting
+from clustersplit_cli.pipeline.context import PartedSetting
 from clustersplit_cli.pipeline.partitioning import Parting, find_partition, parted_setting, report_on_parts
 from clustersplit_cli.pipeline.summarize_parts import summarize_parts
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.verification.files import check_ids, stored_type
 from clustersplit_cli.verification.indices import named_rows
 from clustersplit_cli.verification.stated import check_stated, check_trace, differences

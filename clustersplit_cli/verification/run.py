@@ -10,24 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from clustersplit_cli.core.baselines import WITHOUT_QUOTAS
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.problem import Members, evaluate
 from clustersplit_cli.core.search.solution import Run, Solution, Step
-from clustersplit_cli.core.strategies import WITHOUT_QUOTAS
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline import run as pipeline
 from clustersplit_cli.pipeline.assessment import BY_THRESHOLD, upper_bound
-from clustersplit_cli.pipeline.requiring import requirements_of
+from clustersplit_cli.pipeline.context import requirements_of
 from clustersplit_cli.pipeline.result import Outcome
 from clustersplit_cli.pipeline.summarize import summarize
-from clustersplit_cli.progress import Progress, silent
+from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.stopwatch import Stopwatch
 from clustersplit_cli.verification.definition import check_definition
 from clustersplit_cli.verification.files import IndexFiles, check_ids, stated_formats
 from clustersplit_cli.verification.indices import (

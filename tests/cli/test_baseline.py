@@ -15,7 +15,7 @@ import pytest
 
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.cli.commands.baseline import _NAMES
-from clustersplit_cli.core.strategies import STRATEGIES, WITHOUT_QUOTAS
+from clustersplit_cli.core.baselines import STRATEGIES, WITHOUT_QUOTAS
 from clustersplit_cli.reports.json_report import report_schema
 
 SEEDED = [name for name in STRATEGIES if name != "leave-one-domain-out"]

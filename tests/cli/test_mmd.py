@@ -484,7 +484,7 @@ def test_long_sums_are_approximated_and_that_is_said(mmd: MMD, folder: Path) -> 
     np.save(folder / "b.npy", rng.normal(size=(3000, 3)).astype(np.float32) + 0.3)
     call = ("a.npy", "b.npy", "--permutations", 300_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clustersplit_cli.engines.measuring.LONGEST", 0.001)
+        patch.setattr("clustersplit_cli.engines.plan.LONGEST", 0.001)
         report = mmd(*call[:2])
     assert report["method"]["geometry"] == "nystrom"
     assert report["method"]["landmarks"] == 2000

@@ -109,7 +109,7 @@ def test_the_bar_goes_through_all_stages_within_the_width_and_disappears(
 
 
 def test_reading_and_the_kernel_show_their_progress(watch: Callable[..., Seen], folder: Path) -> None:
-    rows = 3000
+    rows = 6000  # enough that the kernel takes longer than a bar waits, on a fast machine too
     columns = {f"f{column}": pa.array(range(rows)).cast(pa.float64()) for column in range(200)}
     pa.csv.write_csv(pa.table({**columns, "label": [1] * rows}), folder / "wide.csv")
     seen = watch("wide.csv", "--restarts", "1")

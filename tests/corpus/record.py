@@ -80,38 +80,44 @@ def _content(path: Path) -> Any:
 
 def _steady(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _steady(inner) for key, inner in value.items() if key not in OF_THE_MACHINE}
+        return {
+            key: _steady(inner)
+            for key, inner in value.items()
+            if key not in OF_THE_MACHINE and not key.endswith("_per_second")
+        }
     return [_steady(inner) for inner in value] if isinstance(value, list) else value
 
 
 def digest(found: dict[str, Any]) -> dict[str, Any]:
-    """A record cut down to what is the same on every machine: the last digits of numbers are not."""
+    """A record cut down to what every machine gives: the last digits of numbers differ between processors."""
     return {
         name: {
             **{part: run[part]["exit"] for part in FOLLOW_UPS if part in run},
             "exit": run["exit"],
-            "stdout": _shape(run["stdout"]),
-            "files": {path: _shape(content) for path, content in run["files"].items()},
+            "keys": {
+                path: _keys(content)
+                for path, content in {"stdout": run["stdout"], **run["files"]}.items()
+                if isinstance(content, dict)
+            },
+            "files": {path: content for path, content in run["files"].items() if isinstance(content, str)},
+            "headline": _headline(run["files"].get("out/report.json", {})),
         }
         for name, run in found.items()
     }
 
 
-def _shape(content: Any) -> Any:
-    """Of a report its keys, as a digest, and its headline; anything else as it is."""
-    if not isinstance(content, dict):
-        return content
-    keys = hashlib.sha256("\n".join(_leaves(content)).encode()).hexdigest()
-    headline = [f"{content[part][key]:.8g}" for part, key in HEADLINE if part in content]
-    return {"keys": keys, "headline": headline}
+def _headline(report: dict[str, Any]) -> list[float]:
+    return [float(report[part][key]) for part, key in HEADLINE if part in report]
+
+
+def _keys(report: dict[str, Any]) -> str:
+    return hashlib.sha256("\n".join(_leaves(report)).encode()).hexdigest()
 
 
 def _leaves(value: Any, path: str = "") -> list[str]:
-    """Where a report has values; places in a list are alike."""
+    """Where a report has values. Lists are not looked into: how long they are may differ between machines."""
     if isinstance(value, dict):
         return sorted({leaf for key in value for leaf in _leaves(value[key], f"{path}/{key}")})
-    if isinstance(value, list):
-        return sorted({leaf for inner in value for leaf in _leaves(inner, f"{path}/*")})
     return [path]
 
 

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from clustersplit_cli.data.row_sides import read_row_sides, write_row_sides
 from clustersplit_cli.data.runs import read_indices
-from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL, SideNames, write_sides
+from clustersplit_cli.data.side_files import (
+    DROPPED,
+    EXCLUDED,
+    TRAIN,
+    VAL,
+    SideNames,
+    read_row_sides,
+    write_row_sides,
+    write_sides,
+)
 from clustersplit_cli.data.writers import FORMATS, write_run
 
 SIDES = (

@@ -163,8 +163,8 @@ def write_table(
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give schedulers and workers on a busy machine more time than a user would."""
-    from clustersplit_cli.engines import connection
     from clustersplit_cli.engines import dask as cluster
+    from clustersplit_cli.engines import dask as connection
 
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", PATIENCE)
     for module in (cluster, connection):

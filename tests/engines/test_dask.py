@@ -18,18 +18,18 @@ from clustersplit_cli.cli.app import run
 from clustersplit_cli.cli.engine import layout_and_plan
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
-from clustersplit_cli.data.row_sides import read_row_sides, write_row_sides
-from clustersplit_cli.engine_options import DASK, STREAM, EngineOptions
-from clustersplit_cli.engines import claimed
+from clustersplit_cli.data.side_files import read_row_sides, write_row_sides
+from clustersplit_cli.engines import checks as claimed
 from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
 from clustersplit_cli.engines.finishing import Sides
+from clustersplit_cli.engines.options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline import blockwise_search as stages
 from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
 from clustersplit_cli.pipeline.sharded import Job, opened_job
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 pytest.importorskip("distributed")
 
@@ -293,7 +293,7 @@ def test_a_cluster_on_this_machine_needs_no_address(table: Path, tmp_path: Path)
 def test_a_scheduler_that_is_not_there_is_one_line(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clustersplit_cli.engines import connection as engine
+    from clustersplit_cli.engines import dask as engine
 
     monkeypatch.setattr(engine, "SECONDS_TO_CONNECT", 1)
     out = tmp_path / "none"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersplit_cli.engines.measuring import LONGEST, Task, plan_measuring
+from clustersplit_cli.engines.plan import LONGEST, Task, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 
 SMALL = Task(n=5000, d=256, itemsize=4, groups=2, sums=(5000,), tests=(), permutations=0, threads=2)

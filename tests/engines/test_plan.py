@@ -171,7 +171,7 @@ import scipy.linalg, scipy.sparse
 import clustersplit_cli.pipeline.run as pipeline
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.stopwatch import peak_memory
+from clustersplit_cli.progress import peak_memory
 
 n, d, options = json.loads(sys.argv[1])
 np.ones((300, 300)) @ np.ones((300, 300))  # BLAS sets up its buffers

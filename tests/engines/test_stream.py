@@ -36,7 +36,7 @@ from clustersplit_cli.pipeline import blockwise_search as stages
 from clustersplit_cli.pipeline import run as pipeline
 from clustersplit_cli.pipeline.assessment import upper_bound
 from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 LANDMARKS = 60
 STEPS = 3

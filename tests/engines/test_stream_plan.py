@@ -12,7 +12,7 @@ import pytest
 
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_groups import open_layout
-from clustersplit_cli.engines.stream_plan import LEAST_SAMPLED, plan_stream
+from clustersplit_cli.engines.plan import LEAST_SAMPLED, plan_stream
 from clustersplit_cli.errors import MemoryPlanError
 
 

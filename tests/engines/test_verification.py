@@ -26,7 +26,7 @@ from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.pipeline.blockwise import count_cells
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 N, D = 900, 3
 

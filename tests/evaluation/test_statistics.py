@@ -7,9 +7,10 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from clustersplit_cli.evaluation.rounds import capped
-from clustersplit_cli.evaluation.scoring import balanced_accuracy, by_domain
 from clustersplit_cli.evaluation.statistics import (
     Table,
+    balanced_accuracy,
+    by_domain,
     discrepancy_and_test,
     holm,
     jackknife,

@@ -12,7 +12,7 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.notices import notices
 from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on, split
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 Maker = Callable[..., Dataset]
 

@@ -10,8 +10,8 @@ from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline import portrait as portray
 from clustersplit_cli.pipeline import run as pipeline
+from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.portrait import Portrait
-from clustersplit_cli.stopwatch import Stopwatch
 
 N, D = 90, 5
 
@@ -102,7 +102,7 @@ def test_one_direction_is_enough_for_a_map() -> None:
 def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
     from clustersplit_cli.core.search.partition import evaluate_partition, measure, rest_squared
     from clustersplit_cli.pipeline.partitioning import Parting, parted_setting, partition
-    from clustersplit_cli.pipeline.portray_parts import ROWS_PER_PART, portray_parts
+    from clustersplit_cli.pipeline.portrait import ROWS_PER_PART, portray_parts
 
     found = partition(dataset, options(gamma="0.05"), Parting(folds=3), with_portrait=True)
     portrait, labels = found.portrait, found.labels

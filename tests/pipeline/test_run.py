@@ -20,7 +20,7 @@ from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.assessment import certify
 from clustersplit_cli.pipeline.run import Split, Streams, find_split, plan, prepared_setting, report_on, split
 from clustersplit_cli.pipeline.summarize import summarize
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 Maker = Callable[..., Dataset]
 
@@ -168,7 +168,7 @@ import sys
 import numpy as np
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline import split
+from clustersplit_cli.pipeline.run import split
 
 rng = np.random.default_rng(6)
 X = rng.normal(size=(1200, 30)).astype(np.float32)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.evidence.model_selection.heads import ALGORITHMS, Batches, Head
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
-from clustersplit_cli.evaluation.scoring import balanced_accuracy, by_domain
+from clustersplit_cli.evaluation.statistics import balanced_accuracy, by_domain
 from clustersplit_cli.progress import silent
 
 Rows = NDArray[np.int64]

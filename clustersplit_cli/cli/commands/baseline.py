@@ -12,9 +12,9 @@ import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
-from clustersplit_cli.cli import pieces
+from clustersplit_cli.cli import run as pieces
 from clustersplit_cli.cli.output import STDOUT, Output, stem
-from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import OutputError, UsageError
 from clustersplit_cli.options import SplitOptions
 
@@ -118,7 +118,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.options import check_options
     from clustersplit_cli.pipeline import baseline as baselines
-    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.progress import Stopwatch
 
     watch = Stopwatch()
     _check_strategy(strategy, given)

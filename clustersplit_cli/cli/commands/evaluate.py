@@ -88,7 +88,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
     from clustersplit_cli.options import check_options
-    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.progress import Stopwatch
 
     watch = Stopwatch()
     names = {field.name for field in fields(SplitOptions)} & set(given)

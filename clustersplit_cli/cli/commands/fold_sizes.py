@@ -12,7 +12,7 @@ import typer
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.replay import was_said
-from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions
 
@@ -36,8 +36,7 @@ def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, A
     from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.cli.parting import check_folds
-    from clustersplit_cli.cli.pieces import counting_job
+    from clustersplit_cli.cli.run import check_folds, counting_job
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.data.readers.naming import report_path
     from clustersplit_cli.options import check_options

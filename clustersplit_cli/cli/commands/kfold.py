@@ -7,8 +7,8 @@ import typer
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli.commands.fold_sizes import SizesOnly, run_fold_sizes
-from clustersplit_cli.cli.parting import run_folds
 from clustersplit_cli.cli.replay import OF_FOLDS, with_earlier_options
+from clustersplit_cli.cli.run import run_folds
 
 
 def kfold(

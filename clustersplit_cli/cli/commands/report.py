@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.data.part_runs import PartedRun
-    from clustersplit_cli.data.runs import Run
+    from clustersplit_cli.data.runs import PartedRun, Run
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
@@ -77,9 +76,8 @@ def report(
     """
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.data.destination import PAGE_NAME
-    from clustersplit_cli.data.part_runs import load_parts
     from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
-    from clustersplit_cli.data.runs import is_parted, load_run, read_report
+    from clustersplit_cli.data.runs import is_parted, load_parts, load_run, read_report
     from clustersplit_cli.reports.html_page import check_available
 
     check_available()
@@ -99,8 +97,7 @@ def report(
 
 def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
     """Compute what the page draws and render it."""
-    from clustersplit_cli.cli.command_line import reproducing_command
-    from clustersplit_cli.cli.earlier import earlier_run
+    from clustersplit_cli.cli.replay import earlier_run, reproducing_command
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.data.runs import Run
     from clustersplit_cli.reports.html import render_html
@@ -121,7 +118,7 @@ def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any,
     import numpy as np
 
     from clustersplit_cli.pipeline import run as pipeline
-    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.progress import Stopwatch
 
     _refuse_other_rows(run.directory, [run.train, run.val], dataset)
     members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
@@ -133,7 +130,7 @@ def _parts_portrait(
     run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
 ) -> PartsPortrait:
     from clustersplit_cli.pipeline.partitioning import parted_setting, portrait_of_parts
-    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.verification.parts import stated_parting
 
     _refuse_other_rows(run.directory, list(run.parts.values()), dataset)

@@ -11,20 +11,18 @@ import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
-from clustersplit_cli.cli import pieces
+from clustersplit_cli.cli import run as pieces
 from clustersplit_cli.cli.output import Output
-from clustersplit_cli.cli.parting import run_named_parts
 from clustersplit_cli.cli.replay import was_said, with_earlier_options
-from clustersplit_cli.cli.run import read_and_work, show_result
-from clustersplit_cli.engine_options import LOCAL
+from clustersplit_cli.cli.run import read_and_work, run_named_parts, show_result
+from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import SplitOptions, parse_families
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
     from clustersplit_cli.pipeline.run import Split
-    from clustersplit_cli.progress import Progress
-    from clustersplit_cli.stopwatch import Stopwatch
+    from clustersplit_cli.progress import Progress, Stopwatch
 
 
 def split(

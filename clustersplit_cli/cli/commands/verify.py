@@ -11,8 +11,8 @@ import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import options as opt
-from clustersplit_cli.cli import pieces
-from clustersplit_cli.engine_options import AUTO, LOCAL
+from clustersplit_cli.cli import run as pieces
+from clustersplit_cli.engines.options import AUTO, LOCAL
 from clustersplit_cli.errors import (
     CheckFailedError,
     ClusterSplitError,
@@ -24,7 +24,7 @@ from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
-    from clustersplit_cli.engine_options import EngineOptions
+    from clustersplit_cli.engines.options import EngineOptions
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.verification import Check

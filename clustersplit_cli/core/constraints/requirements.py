@@ -21,8 +21,7 @@ from clustersplit_cli.core.constraints.families import (
     joint_targets,
     limits_of,
 )
-from clustersplit_cli.core.constraints.feasibility import find_counts, find_tolerance
-from clustersplit_cli.core.constraints.infeasible import explain
+from clustersplit_cli.core.constraints.feasibility import explain, find_counts, find_tolerance
 from clustersplit_cli.core.constraints.program import Program, column_classes
 from clustersplit_cli.core.constraints.tolerance import Tolerance
 

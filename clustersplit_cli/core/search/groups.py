@@ -6,8 +6,10 @@ A K A', where A adds up the rows of each unit, and never sees single rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,21 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells, bounded
 from clustersplit_cli.core.constraints.families import FREE, VAL
+from clustersplit_cli.core.constraints.groups import NOBODY, TAKEN, UnitParts, best_pairs
 from clustersplit_cli.core.constraints.requirements import Requirements
+from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.factored import FACTOR_ROWS, FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
 from clustersplit_cli.core.parallel import tiles
+from clustersplit_cli.core.search.candidate import shortened
+from clustersplit_cli.core.search.partition import Labels
+from clustersplit_cli.core.search.partition_search import PartitionSolution
 from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.solution import Run, Step
+from clustersplit_cli.progress import Progress, silent
 
 DOUBLE = 4096
 """Up to this many units their kernel is held in float64."""
@@ -121,3 +130,236 @@ def first_choice(requirements: Requirements) -> NDArray[np.bool_]:
     first = np.searchsorted(ordered, ordered)
     chosen[free[order]] = np.arange(len(ordered)) - first < requirements.counts[ordered]
     return np.asarray(chosen)
+
+
+WORTHWHILE = 1e-5
+Doubles = NDArray[np.float64]
+
+
+def search_unit_parts(
+    geometry: Geometry,
+    parts: UnitParts,
+    *,
+    restarts: int,
+    max_iter: int,
+    effort: Effort,
+    rng: np.random.Generator,
+    progress: Progress = silent,
+) -> PartitionSolution:
+    """Find the parts of whole units with the smallest Psi: exchanges from several starts.
+
+    Parameters
+    ----------
+    geometry : the kernel of the rows.
+    max_iter : rounds of exchanges between all pairs of parts, per start.
+    """
+    ground = unit_geometry(geometry, parts.units)
+    start_rng, stir_rng = rng.spawn(2)
+    ends: list[_Standing] = []
+    names: list[str] = []
+    for run, (name, labels) in enumerate(_starts(ground, parts, restarts, start_rng)):
+        progress("starts", run, restarts)
+        names.append(name)
+        ends.append(_settled(ground, parts, labels, max_iter))
+    winner = min(range(len(ends)), key=lambda run: ends[run].psi)
+    best = ends[winner] = _stirred(ground, parts, ends[winner], max_iter, effort, stir_rng, progress)
+    runs = tuple(
+        Run(name, len(end.trace) - 1, end.psi, _mmd(ground, parts, end), end.converged, _shown(end))
+        for name, end in zip(names, ends, strict=True)
+    )
+    steps = tuple(
+        Step("start" if number == 0 else "exchange", number, psi) for number, psi in enumerate(best.trace)
+    )
+    return PartitionSolution(best.labels[parts.units], steps, runs, winner, best.converged)
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Units in parts, and what they add up to.
+
+    Attributes
+    ----------
+    sums : (units, parts), sum of each unit's kernel values with each part.
+    inside, sizes : (parts,), sum of all kernel values within each part, and its rows.
+    trace : Psi at the start and after every round.
+    """
+
+    labels: Labels
+    sums: Doubles
+    inside: Doubles
+    sizes: Doubles
+    psi: float
+    trace: tuple[float, ...] = ()
+    converged: bool = False
+
+
+def _standing(ground: Geometry, parts: UnitParts, labels: Labels) -> _Standing:
+    marks = (labels[:, None] == np.arange(parts.quotas.k)).astype(np.float64)
+    product, inside = ground.measure(marks)
+    sizes = marks.T @ parts.sizes
+    psi = ground.trace - float((inside / sizes).sum())
+    return _Standing(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
+
+
+def _settled(ground: Geometry, parts: UnitParts, labels: Labels, max_iter: int) -> _Standing:
+    """Exchange units between every two parts until nothing lowers Psi."""
+    now = _standing(ground, parts, labels)
+    trace = [now.psi]
+    converged = False
+    for _ in range(max_iter):
+        labels = now.labels.copy()
+        copies = {name: getattr(now, name).copy() for name in ("sums", "inside", "sizes")}
+        state = replace(now, labels=labels, **copies)
+        changes = sum(
+            _exchanged(ground, parts, state, a, b) for a, b in combinations(range(parts.quotas.k), 2)
+        )
+        if not changes:
+            converged = True
+            break
+        after = _standing(ground, parts, labels)
+        if after.psi >= now.psi:  # what looked like a gain was rounding
+            converged = True
+            break
+        now = after
+        trace.append(now.psi)
+    return replace(now, trace=tuple(trace), converged=converged)
+
+
+def _stirred(
+    ground: Geometry,
+    parts: UnitParts,
+    best: _Standing,
+    max_iter: int,
+    effort: Effort,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> _Standing:
+    """Blur the distances to the centroids, deal out by them and exchange, until that brings nothing."""
+    stale = 0
+    for done in range(effort.max_rounds):
+        if stale == effort.patience + effort.exact_rounds:
+            break
+        progress("perturb", done, effort.max_rounds)
+        costs = parts.sizes[:, None] * best.inside / best.sizes**2 - 2.0 * best.sums / best.sizes
+        strength = float(np.exp(rng.uniform(np.log(0.1), np.log(1.0)))) * float(costs.std())
+        kicked = parts.cheaper(best.labels, costs + rng.normal(scale=strength, size=costs.shape))
+        rival = _settled(ground, parts, kicked, max_iter)
+        stale = 0 if rival.psi < best.psi - WORTHWHILE * abs(best.psi) else stale + 1
+        if rival.psi < best.psi:
+            best = replace(rival, trace=(*best.trace, rival.psi))
+    return best
+
+
+def _exchanged(ground: Geometry, parts: UnitParts, state: _Standing, a: int, b: int) -> int:
+    """Take the best exchanges between two parts that lower Psi, in place; return how many."""
+    labels, inside = state.labels, state.inside
+    sizes = state.sizes
+    counts = parts.counts(labels)
+    everybody = np.arange(ground.n)
+    # What a unit would gain by leaving, as the centroids are.
+    pull = 2.0 * (state.sums[:, b] / sizes[b] - state.sums[:, a] / sizes[a])
+    pull += parts.sizes * (inside[a] / sizes[a] ** 2 - inside[b] / sizes[b] ** 2)
+    left, right = parts.candidates(labels, a, pull), parts.candidates(labels, b, -pull)
+    gains = _gains(ground, parts, state, a, b, left, right)
+    gains[~parts.allowed(counts, a, b, left, right)] = -np.inf
+    noise = 1e-12 * abs(state.psi)
+    used: set[int] = set()
+    taken = 0
+    for i, j in best_pairs(gains - noise):
+        u = int(left[i]) if i < len(left) else NOBODY
+        v = int(right[j]) if j < len(right) else NOBODY
+        if {u, v} & used or not parts.may(counts, a, b, u, v):
+            continue
+        one, other = (np.array([] if who == NOBODY else [who], dtype=np.int64) for who in (u, v))
+        gain = _gains(ground, parts, state, a, b, one, other)
+        if gain[0, 0] <= noise:
+            continue
+        row = np.concatenate([one, other])
+        signs = np.repeat([1.0, -1.0], [len(one), len(other)])
+        shift = ground.block(everybody, row) @ signs
+        within = float(signs @ (ground.block(row, row) @ signs))
+        inside[a] += within - 2.0 * float(signs @ state.sums[row, a])
+        inside[b] += within + 2.0 * float(signs @ state.sums[row, b])
+        state.sums[:, a] -= shift
+        state.sums[:, b] += shift
+        rows = float(signs @ parts.sizes[row])
+        sizes[a] -= rows
+        sizes[b] += rows
+        parts.exchange(labels, counts, a, b, u, v)
+        used |= {u, v} - {NOBODY}
+        taken += 1
+        if taken == TAKEN:
+            break
+    return taken
+
+
+def _gains(
+    ground: Geometry,
+    parts: UnitParts,
+    state: _Standing,
+    a: int,
+    b: int,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+) -> Doubles:
+    """By how much Psi falls if u of a and v of b change places; the last of each stands for nobody."""
+    own = ground.diagonal
+    gone = np.append(own[left], 0.0)[:, None]
+    come = np.append(own[right], 0.0)[None, :]
+    between = np.zeros((len(left) + 1, len(right) + 1))
+    if len(left) and len(right):
+        between[:-1, :-1] = ground.block(left, right)
+    net = np.append(parts.sizes[left], 0.0)[:, None] - np.append(parts.sizes[right], 0.0)[None, :]
+    change = gone + come - 2.0 * between
+    after = []
+    for part, sign in ((a, -1.0), (b, 1.0)):
+        u, v = (np.append(state.sums[who, part], 0.0) for who in (left, right))
+        inside = state.inside[part] + sign * 2.0 * (u[:, None] - v[None, :]) + change
+        size = state.sizes[part] + sign * net
+        after.append(np.where(size > 0, inside / np.where(size > 0, size, 1.0), -np.inf))
+    before = state.inside[a] / state.sizes[a] + state.inside[b] / state.sizes[b]
+    return np.asarray(after[0] + after[1] - before)
+
+
+def _starts(
+    ground: Geometry, parts: UnitParts, restarts: int, rng: np.random.Generator
+) -> Iterator[tuple[str, Labels]]:
+    """As they were dealt out, around seeds far apart, and at random."""
+    n_random = max(1, restarts // 5)
+    for run, stream in enumerate(rng.spawn(restarts)):
+        if run == 0:
+            yield "dealt", parts.first
+        elif run < restarts - n_random:
+            yield f"seeds-{run - 1}", parts.cheaper(parts.first, _seed_costs(ground, parts, stream))
+        else:
+            costs = stream.random((ground.n, parts.quotas.k)) * parts.sizes[:, None]
+            yield f"random-{run - (restarts - n_random)}", parts.cheaper(parts.first, costs)
+
+
+def _seed_costs(ground: Geometry, parts: UnitParts, rng: np.random.Generator) -> Doubles:
+    """Squared distances of every unit's rows to units far from each other (k-means++), but for constants."""
+    everybody, sizes = np.arange(ground.n), parts.sizes
+    own = ground.diagonal / sizes
+    nearest = np.full(ground.n, np.inf)
+    costs = []
+    seed = int(rng.integers(ground.n))
+    for _ in range(parts.quotas.k):
+        column = ground.block(everybody, np.array([seed]))[:, 0] / sizes[seed]
+        cost = sizes * own[seed] / sizes[seed] - 2.0 * column
+        costs.append(cost)
+        nearest = np.minimum(nearest, np.maximum(cost + own, 0.0))
+        total = float(nearest.sum())
+        seed = int(rng.choice(ground.n, p=nearest / total if total > 0 else None))
+    return np.stack(costs, axis=1)
+
+
+def _mmd(ground: Geometry, parts: UnitParts, end: _Standing) -> float:
+    """The mean MMD between parts, from Psi through the ANOVA identity."""
+    n = float(end.sizes.sum())
+    whole = float(ground.measure(np.ones((ground.n, 1)))[1][0])
+    pairs = (n**2 - float((end.sizes**2).sum())) / 2.0
+    return float(np.sqrt(max(ground.trace - whole / n - end.psi, 0.0) * n / pairs))
+
+
+def _shown(end: _Standing) -> tuple[float, ...]:
+    return shortened(end.trace, end.psi)

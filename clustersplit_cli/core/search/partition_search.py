@@ -14,9 +14,9 @@ from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.candidate import joined, shortened
-from clustersplit_cli.core.search.pair_polish import polish_pairs
 from clustersplit_cli.core.search.partition import Labels, PartAssigner, State, measure, remeasure
 from clustersplit_cli.core.search.solution import Run, Step
+from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.progress import Progress, silent
 
 SMALL = 2048

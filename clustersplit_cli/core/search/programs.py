@@ -24,13 +24,13 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.alternatives import different, different_optima
 from clustersplit_cli.core.search.candidate import Trail, best_distinct
 from clustersplit_cli.core.search.explore import explore
 from clustersplit_cli.core.search.groups import first_choice, unit_problem
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
 from clustersplit_cli.core.search.refine import settle
+from clustersplit_cli.core.search.search import different, different_optima
 from clustersplit_cli.core.search.solution import Account, Solution, are_measured_coarsely, measure_runs
 from clustersplit_cli.core.search.starts import kick_directions, spectral_scores
 from clustersplit_cli.errors import SolverError

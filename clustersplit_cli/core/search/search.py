@@ -7,24 +7,36 @@ the kernel itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.assignment.selection import Assigner
+from clustersplit_cli.core.assignment.selection import Assigner, Selection
 from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.effort import Effort
+from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
+from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.alternatives import different, different_optima
-from clustersplit_cli.core.search.attempt import Seeker
-from clustersplit_cli.core.search.candidate import Trail
+from clustersplit_cli.core.search.bounded import Finished, finish
+from clustersplit_cli.core.search.candidate import Trail, are_close, best_distinct
 from clustersplit_cli.core.search.exhaustive import MOST_SPLITS, best_of_all, has_at_most
-from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
-from clustersplit_cli.core.search.solution import Solution, measure_runs
-from clustersplit_cli.core.search.starts import random_splits
+from clustersplit_cli.core.search.explore import (
+    POLISHED,
+    Scouted,
+    are_slow,
+    explore,
+    scout_crowds,
+    scout_image,
+)
+from clustersplit_cli.core.search.lloyd import Descent, descend
+from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, discrepancy, evaluate
+from clustersplit_cli.core.search.refine import settle
+from clustersplit_cli.core.search.sample import SMALL
+from clustersplit_cli.core.search.solution import Solution, are_measured_coarsely, measure_runs
+from clustersplit_cli.core.search.starts import is_nearly_diagonal, random_splits
 from clustersplit_cli.progress import Progress, silent
 
 
@@ -105,3 +117,278 @@ def search(
         tuple(canonical(trail.members, None) for trail in optima),
         measured=measured,
     )
+
+
+LARGE = 50_000
+"""From this many rows on, passes are so dear that fewer candidates are settled."""
+ROUGH_ROUNDS = 4
+FINAL_ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One search: what it saw first, what it settled, and the best split in the end."""
+
+    scouted: Scouted
+    finished: Finished
+    best: Trail
+
+    @property
+    def psi(self) -> float:
+        """The objective of the best split, in float64."""
+        measured = self.finished.measured
+        return measured.psi if measured is not None and self.best is self.finished.best else self.best.psi
+
+
+@dataclass(frozen=True)
+class Seeker:
+    """Searches a problem, with any effort.
+
+    Attributes
+    ----------
+    assigner : makes the assignment step for given constraints.
+    restarts : number of starts.
+    nonnegative : whether no kernel value is negative.
+    """
+
+    problem: Problem
+    assigner: Callable[[Constraints], Assigner]
+    workers: Workers
+    restarts: int
+    max_iter: int
+    nonnegative: bool
+    progress: Progress
+
+    @cached_property
+    def decide(self) -> Assigner:
+        """The assignment step on all rows."""
+        return self.assigner(self.problem.constraints)
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Whether the kernel is so narrow that no image of it tells anything."""
+        return self.nonnegative and self.problem.n > SMALL and is_nearly_diagonal(self.problem)
+
+    @cached_property
+    def is_followed(self) -> bool:
+        """Whether splits are followed by few of their rows rather than measured anew at every step."""
+        return (
+            self.problem.n > SMALL
+            and isinstance(self.problem.geometry, FactorGeometry)
+            and isinstance(self.decide, Selection)
+            and self.problem.constraints.is_exact
+            and self.problem.sizes is None
+        )
+
+    def bring_to_rest(
+        self, trails: list[Trail], *, exactly: bool, measured: bool = False, fully: bool = False
+    ) -> list[Trail]:
+        """Settle splits on the kernel itself: exactly in float64, else in its own precision."""
+        return settle(
+            self.problem,
+            trails,
+            self.decide,
+            max_iter=self.max_iter,
+            max_rounds=FINAL_ROUNDS if exactly or fully else ROUGH_ROUNDS,
+            dtype=np.float64 if exactly else self.problem.geometry.search_dtype,
+            leaping=not exactly,
+            polished_runs=len(trails) if self.problem.n <= SMALL or self.is_narrow else POLISHED,
+            nonnegative=self.nonnegative,
+            measured=measured,
+        )
+
+    def attempt(
+        self,
+        image: Callable[[], Image],
+        effort: Effort,
+        rngs: Sequence[np.random.Generator],
+        meanwhile: Callable[[], None],
+    ) -> Attempt:
+        """Scout, settle, and stir what was settled."""
+        *scout_rngs, stir_rng = rngs
+        scouted = self._scout(image, effort, scout_rngs)
+        self.progress("polish", 0, 2)
+        finished = None
+        if self.is_followed:
+            finished = finish(
+                self.problem,
+                scouted.ends,
+                scouted.chosen,
+                most=POLISHED,
+                max_iter=self.max_iter,
+                nonnegative=self.nonnegative,
+                meanwhile=meanwhile,
+            )
+        if finished is None:
+            meanwhile()
+            finished = self._come_to_rest(scouted)
+        return Attempt(scouted, finished, self._stir(scouted, finished.best, effort, stir_rng))
+
+    def _scout(
+        self, image: Callable[[], Image], effort: Effort, rngs: Sequence[np.random.Generator]
+    ) -> Scouted:
+        if self.is_narrow:
+            return scout_crowds(
+                self.problem,
+                self.decide,
+                restarts=self.restarts,
+                max_iter=self.max_iter,
+                most=effort.crowded,
+                rng=rngs[0],
+                progress=self.progress,
+            )
+        return scout_image(
+            self.problem,
+            image(),
+            self.assigner,
+            self.workers,
+            restarts=self.restarts,
+            max_iter=self.max_iter,
+            effort=effort,
+            most=POLISHED if self.problem.n > LARGE and not self.is_followed else None,
+            bring_to_rest=lambda trails: self.bring_to_rest(trails, exactly=False),
+            rngs=rngs,
+            progress=self.progress,
+        )
+
+    def _stir(self, scouted: Scouted, best: Trail, effort: Effort, rng: np.random.Generator) -> Trail:
+        """Perturb the best split on the kernel itself, where splits are dearer than on its image."""
+        problem = self.problem
+        # The image of a kernel that is held as factors lacks little of it: starts that agree are right.
+        is_clear = scouted.have_agreed and isinstance(problem.geometry, FactorGeometry)
+        is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(scouted.ends) and not is_clear
+        rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
+        for done in range(rounds):
+            self.progress("stir", done, rounds)
+            end = descend(
+                problem,
+                scouted.stirred(best, effort.batch // 2, rng),
+                self.decide,
+                max_iter=self.max_iter,
+                dtype=problem.geometry.search_dtype,
+                rival=best.psi,
+            )
+            best = self._better(best, end, effort.candidates)
+        return best
+
+    def _come_to_rest(self, scouted: Scouted) -> Finished:
+        """Bring the chosen splits to rest in the kernel's own precision, and the best of them in float64.
+
+        The measurement in float64 that this takes is mostly that of the final split, which the report states;
+        else there is none of it, since the search may go on.
+        """
+        problem, chosen, known = self.problem, scouted.chosen, dict[bytes, float]()
+        is_coarse = are_measured_coarsely(problem)
+        if scouted.are_measured:
+            known = {np.packbits(trail.members).tobytes(): trail.psi for trail in scouted.ends}
+        elif is_coarse:
+            chosen, known = _measured(problem, chosen, scouted.ends)
+        settled = self.bring_to_rest(chosen, exactly=False, measured=is_coarse)
+        self.progress("polish", 1, 2)
+        best = min(settled, key=lambda trail: trail.psi)
+        if is_coarse:  # what it still gains it gains at less cost
+            best = self.bring_to_rest([best], exactly=False, measured=True, fully=True)[0]
+        measured = evaluate(problem, best.members)
+        rested = self.bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
+        is_at_rest = np.array_equal(rested.members, best.members)
+        return Finished(rested, tuple(settled), known, measured if is_at_rest else None)
+
+    def _better(self, best: Trail, end: Descent, candidates: int) -> Trail:
+        """The best split, or one that a batch of descents found and that is better once it is settled."""
+        found = [
+            replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
+            for run in np.flatnonzero(end.converged).tolist()
+        ]
+        rivals = best_distinct([trail for trail in found if not are_close(trail, best)], candidates)
+        if not rivals:
+            return best
+        rivals = self.bring_to_rest(rivals, exactly=False, measured=True)
+        rival = self.bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
+        if rival.psi >= best.psi:
+            return best
+        rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
+        return rested.through("perturb", [np.packbits(rival.members)])
+
+
+def _measured(
+    problem: Problem, chosen: list[Trail], ends: list[Trail]
+) -> tuple[list[Trail], dict[bytes, float]]:
+    """Measure the chosen splits, and in the same pass where all starts ended, which the report states.
+
+    Returns
+    -------
+    The chosen trails with their witness on the kernel itself, and Psi of all splits, packed.
+    """
+    packed = [np.packbits(trail.members) for trail in (*chosen, *ends)]
+    columns: dict[bytes, int] = {}
+    for split in packed:
+        columns.setdefault(split.tobytes(), len(columns))
+    splits = [
+        np.unpackbits(np.frombuffer(split, np.uint8), count=problem.n).astype(bool) for split in columns
+    ]
+    found = discrepancy(problem, np.stack(splits, axis=1), problem.geometry.search_dtype)
+    trails = [
+        replace(trail, witness=found.witness[:, columns[split.tobytes()]])
+        for trail, split in zip(chosen, packed, strict=False)
+    ]
+    return trails, dict(zip(columns, found.psi.tolist(), strict=True))
+
+
+DIFFERENT = 0.05
+"""Share of the validation rows that two different splits do not have in common."""
+ROUNDS = 4
+"""Rounds of random starts, while too few optima are known."""
+
+
+def different_optima(
+    problem: Problem,
+    known: Sequence[Trail],
+    pools: Sequence[Sequence[Trail]],
+    assigner: Assigner,
+    bring_to_rest: Callable[[list[Trail]], list[Trail]],
+    *,
+    count: int,
+    max_iter: int,
+    draw: Callable[[Sequence[np.random.Generator]], Members],
+    rng: np.random.Generator,
+) -> list[Trail]:
+    """Return up to `count` local optima of which no two have almost the same validation rows, best first.
+
+    Parameters
+    ----------
+    known : trails at rest on the kernel itself.
+    pools : trails to settle, the most promising pool first; Psi need not be comparable between pools.
+    bring_to_rest : settles trails on the kernel itself, in float64.
+    draw : makes a random split that meets the constraints for every stream.
+
+    Returns
+    -------
+    Fewer than `count` where further random starts lead to no others.
+    """
+    fresh: list[Trail] = []
+    for pool in pools:
+        fresh += different(pool, 2 * count - len(fresh), [*known, *fresh])
+    optima = different([*known, *(bring_to_rest(fresh) if fresh else [])], count)
+    for _ in range(ROUNDS):
+        if len(optima) >= count:
+            break
+        ends = explore(problem, draw(rng.spawn(2 * count)), assigner, max_iter=max_iter, every_step=False)
+        optima = different([*optima, *bring_to_rest(different(ends, 2 * count))], count)
+    return optima
+
+
+def different(trails: Sequence[Trail], count: int, known: Sequence[Trail] = ()) -> list[Trail]:
+    """The `count` best trails, best first, that differ from each other and from those known."""
+    kept: list[Trail] = []
+    for trail in sorted(trails, key=lambda trail: trail.psi):
+        if len(kept) == count:
+            break
+        if all(are_different(trail.members, other.members) for other in (*kept, *known)):
+            kept.append(trail)
+    return kept
+
+
+def are_different(one: Members, other: Members) -> bool:
+    """Whether at least `DIFFERENT` of the validation rows of the smaller split are not in the other."""
+    smaller = min(int(one.sum()), int(other.sum()))
+    return bool(smaller - int((one & other).sum()) >= max(1.0, DIFFERENT * smaller))

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.parallel import Workers, tiles
-from clustersplit_cli.core.search.problem import Members
+from clustersplit_cli.core.search.problem import Members, Problem
 
 GRAM_ROWS = 2048
 FEW_CELLS = 64
@@ -190,3 +191,28 @@ def crossed_splits(
     share = rng.uniform(*SHARES, size=count).astype(level.dtype)
     mixed = level[:, one] * share + level[:, other] * (1 - share)
     return at_targets(constraints).choose(-mixed), np.minimum(one, other)
+
+
+FAINTEST, STRONGEST = 0.05, 1.0
+"""Range of noise in crowded splits, in standard deviations of the rows' company."""
+
+
+def is_nearly_diagonal(problem: Problem) -> bool:
+    """Whether rows are on average closer to themselves than to all others; values must not be negative."""
+    if not isinstance(problem.geometry, DenseGeometry) or problem.sizes is not None:
+        return False
+    return float(problem.row_sums.sum()) < 2.0 * problem.trace
+
+
+def crowded_splits(problem: Problem, count: int, rng: np.random.Generator) -> Members:
+    """Put the rows with the most company on the smaller side, and again with noise, shape (n, count)."""
+    limits = problem.constraints
+    company = problem.row_sums - problem.geometry.diagonal
+    # Brought to size one: what is left of a very narrow kernel may be tiny.
+    level = company / (float(company.max()) or 1.0)
+    if 2 * int(limits.target.sum()) > limits.n:
+        level = -level
+    strength = np.exp(rng.uniform(np.log(FAINTEST), np.log(STRONGEST), size=count))
+    strength[0] = 0.0
+    noise = rng.standard_normal((problem.n, count)) * (strength * float(level.std()))
+    return at_targets(limits).choose(-(level[:, None] + noise))

@@ -14,7 +14,6 @@ from clustersplit_cli.data.readers.arrow_values import ArrowChunk, describe_all,
 from clustersplit_cli.data.readers.fingerprint import stamp
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.readers.source import Column
-from clustersplit_cli.data.readers.text_values import typed
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,3 +116,46 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_NULL_WORDS = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null")
+
+
+def typed(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Give text the type all of its values spell: integers, booleans, other numbers, else text.
+
+    Numbers written with leading zeros are names, not numbers, and stay text. Words for "nothing"
+    are nulls among numbers and booleans; in text only the empty string is.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    distinct = pc.unique(values)
+    absent = pc.is_in(distinct, value_set=pa.array(_NULL_WORDS, distinct.type))
+    spelled = distinct.filter(pc.and_(pc.invert(absent), pc.is_valid(distinct)))
+    type_ = _spelled_type(spelled) if len(spelled) else None
+    if type_ is None:
+        return pc.if_else(pc.equal(values, ""), None, values)
+    hidden = pc.is_in(values, value_set=pa.array(_NULL_WORDS, values.type))
+    return pc.cast(pc.if_else(hidden, None, values), type_)
+
+
+def _spelled_type(spelled: pa.Array) -> pa.DataType | None:
+    """The type that every one of some distinct texts spells, None for text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring_regex(spelled, r"^\s|\s$|^[+-]?0[0-9]")).as_py():
+        return None
+    try:
+        if pc.all(pc.equal(pc.cast(pc.cast(spelled, pa.int64()), spelled.type), spelled)).as_py():
+            return pa.int64()
+    except pa.ArrowInvalid:
+        pass
+    if pc.all(pc.is_in(pc.utf8_lower(spelled), value_set=pa.array(["true", "false"], spelled.type))).as_py():
+        return pa.bool_()
+    try:
+        pc.cast(spelled, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    return pa.float64()

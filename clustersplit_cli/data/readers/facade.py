@@ -10,8 +10,13 @@ from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadReques
 from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.arrow_values import combined
-from clustersplit_cli.data.readers.bins import bin_numbers
-from clustersplit_cli.data.readers.categories import encode, encode_units, restrict, rows_with_value
+from clustersplit_cli.data.readers.categories import (
+    bin_numbers,
+    encode,
+    encode_units,
+    restrict,
+    rows_with_value,
+)
 from clustersplit_cli.data.readers.columns import FeatureColumns, choose_features
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from clustersplit_cli.data.readers import arrays, ipc, npy, parquet
+from clustersplit_cli.data.readers import arrays, ipc, parquet
+from clustersplit_cli.data.readers import arrays as npy
 from clustersplit_cli.data.readers.delimited import CsvSource
 from clustersplit_cli.data.readers.fingerprint import read_head, stamp
 from clustersplit_cli.data.readers.naming import as_url, shown

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.data.readers.arrow_values import ArrowChunk, combined, describe, describe_all, explained
+from clustersplit_cli.data.readers.delimited import typed
 from clustersplit_cli.data.readers.fingerprint import Stamp, read_head, stamp
 from clustersplit_cli.data.readers.naming import as_url, listed, report_path, shown
 from clustersplit_cli.data.readers.remote import open_remote, remote_files
 from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column
-from clustersplit_cli.data.readers.text_values import typed
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.core.constraints.cells import Cells
-from clustersplit_cli.core.constraints.dealing import deal_out
-from clustersplit_cli.core.constraints.groups import UnitParts
+from clustersplit_cli.core.constraints.groups import UnitParts, deal_out
 from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.constraints.tolerance import smallest_tolerance
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
 from clustersplit_cli.core.parallel import pool
-from clustersplit_cli.core.search.unit_part_search import search_unit_parts
+from clustersplit_cli.core.search.groups import search_unit_parts
 from clustersplit_cli.errors import InfeasibleError
 
 

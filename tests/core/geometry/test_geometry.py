@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.geometry import centres, dense, factored
+from clustersplit_cli.core.geometry import dense, factored
+from clustersplit_cli.core.geometry import nystrom as centres
 from clustersplit_cli.core.geometry import nystrom as factoring
 from clustersplit_cli.core.geometry.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.geometry.factored import FactorGeometry

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersplit_cli.core.geometry import centres as module
-from clustersplit_cli.core.geometry.centres import Centres
+from clustersplit_cli.core.geometry import nystrom as module
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
+from clustersplit_cli.core.geometry.nystrom import Centres
 from clustersplit_cli.core.parallel import Workers
 
 

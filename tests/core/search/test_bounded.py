@@ -21,9 +21,8 @@ from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geom
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
 from clustersplit_cli.core.search import search as search_module
-from clustersplit_cli.core.search.bounded import Follower, Ground
+from clustersplit_cli.core.search.bounded import Follower, Ground, finish
 from clustersplit_cli.core.search.candidate import Trail
-from clustersplit_cli.core.search.finish import finish
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, evaluate, objectives
 from clustersplit_cli.core.search.search import search

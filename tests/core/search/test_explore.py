@@ -12,9 +12,8 @@ from clustersplit_cli.core.constraints.cells import bounded, joint_cells
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import Trail
-from clustersplit_cli.core.search.explore import MANY_STEPS, agree, are_slow, explore, perturb
+from clustersplit_cli.core.search.explore import MANY_STEPS, _promising, agree, are_slow, explore, perturb
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.scout import _promising
 from clustersplit_cli.core.search.starts import random_splits
 
 

@@ -16,12 +16,11 @@ from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.crowds import crowded_splits, is_nearly_diagonal
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.search.search import search
 from clustersplit_cli.core.search.solution import Solution
-from clustersplit_cli.core.search.starts import random_splits
+from clustersplit_cli.core.search.starts import crowded_splits, is_nearly_diagonal, random_splits
 
 N = 2_400
 

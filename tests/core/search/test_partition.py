@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.certificate import certify_partition
 from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, parse_parts, part_quotas
 from clustersplit_cli.core.effort import EFFORTS
@@ -20,8 +21,6 @@ from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.part_certificate import certify_partition
-from clustersplit_cli.core.search.pair_polish import polish_pairs
 from clustersplit_cli.core.search.partition import (
     Labels,
     PartAssigner,
@@ -30,6 +29,7 @@ from clustersplit_cli.core.search.partition import (
     remeasure,
 )
 from clustersplit_cli.core.search.partition_search import search_partition
+from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.errors import InfeasibleError
 
 

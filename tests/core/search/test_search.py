@@ -14,7 +14,7 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import ClusterSplitError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.run import Setting, find_split, prepared_setting
-from clustersplit_cli.stopwatch import Stopwatch
+from clustersplit_cli.progress import Stopwatch
 
 Maker = Callable[..., Dataset]
 

@@ -11,18 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.baselines import (
+    LEAVE_ONE_DOMAIN_OUT,
+    SEEDED,
+    STRATEGIES,
+    WITHOUT_QUOTAS,
+    Ground,
+    equal_clusters,
+    gaining_pairs,
+    greedy,
+    leave_one_out,
+    mixed_rows,
+    nearest_neighbours,
+    nearest_neighbours_total,
+)
 from clustersplit_cli.core.constraints.cells import Cells, Constraints, make_constraints
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.nystrom import linear_geometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
-from clustersplit_cli.core.strategies import LEAVE_ONE_DOMAIN_OUT, SEEDED, STRATEGIES, WITHOUT_QUOTAS, Ground
-from clustersplit_cli.core.strategies.domains import leave_one_out
-from clustersplit_cli.core.strategies.equal_clusters import equal_clusters
-from clustersplit_cli.core.strategies.greedy import gaining_pairs, greedy
-from clustersplit_cli.core.strategies.mixup import mixed_rows
-from clustersplit_cli.core.strategies.nearest import nearest_neighbours, nearest_neighbours_total
 from clustersplit_cli.errors import InputError, UsageError
 
 N = 60
