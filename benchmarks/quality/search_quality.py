@@ -28,7 +28,7 @@ from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
@@ -73,7 +73,7 @@ def geometry_of(X: np.ndarray, width: str, workers: Workers) -> Geometry:
 
 def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
     """MMD that one search reaches."""
-    found = search(
+    found = SplitSearch(
         problem,
         lambda: make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n)),
         Selection,
@@ -83,7 +83,7 @@ def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
         effort=EFFORTS[effort],
         nonnegative=problem.geometry.name == "dense",
         rng=np.random.default_rng(seed),
-    )
+    ).solve()
     measured = found.measured or evaluate(problem, found.members)
     return float(np.sqrt(measured.mmd_squared))
 

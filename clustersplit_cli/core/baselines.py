@@ -18,7 +18,7 @@ from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, squared_mmd
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.starts import at_targets, random_splits, spectral_splits
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -163,7 +163,7 @@ RESTARTS, MAX_ITER, EFFORT = 10, 100, "normal"
 def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
     """Search as for a split, with the total size as the only constraint: what keeping the cells costs."""
     constraints = total_only(ground.problem.constraints)
-    return search(
+    search = SplitSearch(
         replace(ground.problem, constraints=constraints),
         lambda: make_image(ground.problem.geometry, rng),
         Selection,
@@ -173,7 +173,8 @@ def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
         effort=EFFORTS[EFFORT],
         nonnegative=ground.nonnegative,
         rng=rng,
-    ).members
+    )
+    return search.solve().members
 
 
 def leave_one_out(codes: NDArray[np.integer], values: Sequence[object], name: str) -> Members:

@@ -21,7 +21,7 @@ from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.problem import Problem, split_weights
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples
 from clustersplit_cli.engines.descent import (
@@ -61,7 +61,7 @@ def explore(
         factors = values @ mixing.astype(values.dtype)
     limits = samples.sample_limits(ahead.surveyed.limits, sample.codes)
     problem = Problem(image_geometry(factors, workers), limits)
-    solution = search(
+    solution = SplitSearch(
         problem,
         lambda: make_image(problem.geometry, ahead.streams.image),
         Selection,
@@ -72,7 +72,7 @@ def explore(
         nonnegative=ahead.prepared.kernel.is_nonnegative,
         rng=ahead.streams.search,
         progress=progress,
-    )
+    ).solve()
     weights = split_weights(solution.members[:, None])
     sums = sum_factors(plan, values, np.asarray(weights, dtype=np.float64))[:, 0]
     spread = sums if mixing is None else np.asarray(mixing @ (mixing.T @ sums))

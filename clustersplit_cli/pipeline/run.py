@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,9 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.mmd.estimators import subsample_mmd
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.problem import Evaluation, Members
-from clustersplit_cli.core.search.programs import coupled_search
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.problem import Evaluation, Members, evaluate
+from clustersplit_cli.core.search.programs import CoupledSearch
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
@@ -136,51 +136,73 @@ def find_split(
     announce : may hear of the split before the account of the search is drawn up.
     meanwhile : is called when the search begins to leave workers idle.
     """
-    options, constraints, workers = setting.options, setting.problem.constraints, setting.workers
-    if not setting.requirements.separates:
-        return _find_coupled(setting, progress, count)
-    return search(
+    search = _coupled_search(setting, progress)
+    if search is not None:
+        found = search.refine(search.explore())
+        solution = search.account(found)
+        optima = search.different(found, count) if count > 1 else ()
+        over_rows = setting.requirements.units is None
+        canonical = partial(_lowest_rows_first, setting) if over_rows else lambda members: members
+        optima = tuple(canonical(members) for members in optima)
+        return replace(solution, members=canonical(solution.members), optima=optima)
+    return _find_separable(setting, progress, count, announce, meanwhile)
+
+
+def _find_separable(
+    setting: Setting,
+    progress: Progress,
+    count: int,
+    announce: Callable[[Members, Evaluation], None],
+    meanwhile: Callable[[], None],
+) -> Solution:
+    """Search where the constraints are met cell by cell."""
+    options = setting.options
+    search = SplitSearch(
         setting.problem,
         lambda: setting.image,
-        partial(_assigner, options, workers),
-        workers,
+        partial(_assigner, options, setting.workers),
+        setting.workers,
         restarts=options.restarts,
         max_iter=options.max_iter,
         effort=EFFORTS[options.effort],
         nonnegative=setting.prepared.kernel.is_nonnegative,
         rng=setting.streams.search,
-        canonical=lambda found, costs: lowest_rows_first(
-            found, setting.dataset.features, constraints.cells.codes, workers, costs
-        ),
-        announce=announce,
-        meanwhile=meanwhile,
-        count=count,
         progress=progress,
     )
+    explored = search.explore()
+    meanwhile()
+    found = search.refine(explored)
+    members = _lowest_rows_first(setting, found.members, found.measured.difference)
+    if not np.array_equal(members, found.members):
+        found = replace(found, members=members, measured=evaluate(setting.problem, members))
+    announce(members, found.measured)
+    solution = search.account(found)
+    optima = search.different(found, count) if count > 1 else ()
+    return replace(solution, optima=tuple(_lowest_rows_first(setting, members) for members in optima))
 
 
-def _find_coupled(setting: Setting, progress: Progress, count: int) -> Solution:
-    """Search where a program makes every assignment step."""
+def _lowest_rows_first(
+    setting: Setting, members: Members, costs: NDArray[np.float64] | None = None
+) -> Members:
+    """Among splits that differ only by identical rows, the one with the lowest in validation."""
+    codes = setting.problem.constraints.cells.codes
+    return lowest_rows_first(members, setting.dataset.features, codes, setting.workers, costs)
+
+
+def _coupled_search(setting: Setting, progress: Progress) -> CoupledSearch | None:
+    """The search where a program makes every assignment step; None where none has to."""
+    if setting.requirements.separates:
+        return None
     options, coupling = setting.options, setting.coupling
     over_rows = setting.requirements.units is None
-    image = setting.image if over_rows else make_image(coupling.problem.geometry, setting.streams.image)
-
-    def canonical(found: Members) -> Members:
-        if not over_rows:
-            return found
-        codes = setting.problem.constraints.cells.codes
-        return lowest_rows_first(found, setting.dataset.features, codes, setting.workers)
-
-    return coupled_search(
+    return CoupledSearch(
         coupling,
-        image,
+        setting.image if over_rows else make_image(coupling.problem.geometry, setting.streams.image),
         restarts=options.restarts,
         max_iter=options.max_iter,
         effort=EFFORTS[options.effort],
         nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
         rng=setting.streams.search,
-        canonical=canonical,
-        count=count,
         progress=progress,
     )
 

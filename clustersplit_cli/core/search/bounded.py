@@ -8,7 +8,7 @@ by the rows that change sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -238,28 +238,37 @@ class Finished:
     measured: Evaluation | None = None
 
 
-def finish(
-    problem: Problem,
-    trails: Sequence[Trail],
-    candidates: Sequence[Trail],
-    *,
-    most: int,
-    max_iter: int,
-    nonnegative: bool,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> Finished | None:
-    """Measure all splits and bring the best to rest.
+@dataclass(frozen=True)
+class Carried:
+    """Splits measured on all rows, and the best of them with what following them takes.
+
+    Attributes
+    ----------
+    known : Psi of all splits, packed by `np.packbits`.
+    chosen : the most promising candidates, the best first.
+    summed : (p, splits), sums over the validation rows.
+    columns : where in `summed` the candidates are.
+    witness : (n, candidates).
+    """
+
+    ground: Ground
+    known: Mapping[bytes, float]
+    chosen: tuple[Trail, ...]
+    summed: NDArray[Any]
+    columns: tuple[int, ...]
+    witness: NDArray[Any]
+
+
+def carry_over(
+    problem: Problem, trails: Sequence[Trail], candidates: Sequence[Trail], *, most: int
+) -> Carried:
+    """Measure all splits by passes over all rows.
 
     Parameters
     ----------
     trails : splits of all rows whose Psi the report states.
     candidates : splits that may be the best.
     most : number of candidates to follow.
-    meanwhile : is called after the passes over all rows, when workers begin to be idle.
-
-    Returns
-    -------
-    None where rows pull so much on their own centroids that following splits is not enough.
     """
     geometry = problem.geometry
     assert isinstance(geometry, FactorGeometry)
@@ -277,10 +286,24 @@ def finish(
     chosen = [trail for trail in ranked if problem.ssq_total - trail.psi >= (1.0 - IN_SIGHT) * least]
     columns = [next(at for at, trail in enumerate(measured) if trail is wanted) for wanted in chosen]
     witness = geometry.spread(ground.weighed(summed[:, columns]), geometry.search_dtype)
-    meanwhile()
+    known = {trail.passed[-1][1].tobytes(): value for trail, value in zip(everything, psi, strict=True)}
+    return Carried(ground, known, tuple(chosen), summed, tuple(columns), witness)
+
+
+def finish(problem: Problem, carried: Carried, *, max_iter: int, nonnegative: bool) -> Finished | None:
+    """Bring the best of the splits that were carried over to rest.
+
+    Returns
+    -------
+    None where rows pull so much on their own centroids that following splits is not enough.
+    """
     runs = [
-        _Run(trail, Follower.of(ground, trail.members, summed[:, column], witness[:, place]), max_iter)
-        for place, (trail, column) in enumerate(zip(chosen, columns, strict=True))
+        _Run(
+            trail,
+            Follower.of(carried.ground, trail.members, carried.summed[:, column], carried.witness[:, place]),
+            max_iter,
+        )
+        for place, (trail, column) in enumerate(zip(carried.chosen, carried.columns, strict=True))
     ]
     if runs[0].follower.n_pulled() > SHORTEST_LEAP * problem.n:
         return None
@@ -289,8 +312,8 @@ def finish(
         runs = [run for run in runs if run.follower.explained >= (1.0 - CLOSE) * most_explained]
     best = min(runs, key=lambda run: run.follower.psi)
     exact = best.settle(problem, nonnegative=nonnegative)
-    known = {trail.passed[-1][1].tobytes(): value for trail, value in zip(everything, psi, strict=True)}
-    return Finished(best.trail(), (), known | best.known | {best.last: exact.psi}, exact)
+    known = {**carried.known, **best.known, best.last: exact.psi}
+    return Finished(best.trail(), (), known, exact)
 
 
 class _Run:

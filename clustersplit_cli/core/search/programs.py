@@ -6,7 +6,7 @@ Programs cost far more than passes over a low-rank image, so there are fewer of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -155,86 +155,126 @@ class _FromFirst:
         return self.assigner.choose(costs, present)
 
 
-def coupled_search(
-    coupling: Coupling,
-    image: Image,
-    *,
-    restarts: int,
-    max_iter: int,
-    effort: Effort,
-    nonnegative: bool,
-    rng: np.random.Generator,
-    canonical: Callable[[Members], Members] = lambda members: members,
-    count: int = 1,
-    progress: Progress = silent,
-) -> Solution:
-    """Find the split with the smallest Psi that the effort affords.
+@dataclass(frozen=True)
+class CoupledExplored:
+    """Where starts lead: their names, their ends, and all trails worth settling."""
 
-    Parameters
+    names: list[str]
+    starter: Assigner
+    ends: list[Trail]
+    trails: list[Trail]
+
+
+@dataclass(frozen=True)
+class CoupledFound:
+    """A split of the atoms at rest, others that were settled too, and what was explored before."""
+
+    explored: CoupledExplored
+    settled: list[Trail]
+    best: Trail
+
+
+@dataclass(frozen=True)
+class CoupledSearch:
+    """Searches for the split with the smallest Psi that the effort affords, in the stages of `SplitSearch`.
+
+    Attributes
     ----------
     image : a low-rank image of the coupling's kernel, over its atoms.
-    canonical : chooses among splits of the rows that differ only by identical rows.
-    count : number of different splits to return besides the best one found, itself among them.
     """
-    problem, starter = coupling.problem, coupling.starter()
-    start_rng, noise_rng = rng.spawn(2)
-    factors = image.factors(np.arange(problem.n))
-    is_whole = problem.n <= SMALL
-    land = problem
-    if not is_whole:
-        land = replace(problem, geometry=image_geometry(factors, coupling.workers))
-    names, starts = _starts(coupling, factors, starter, restarts, start_rng)
-    often = coupling.assigner(at_last=False)
-    ends = explore(land, starts, often, max_iter=max_iter, every_step=is_whole, progress=progress)
-    found = _perturb(land, list(ends), factors, often, starter, effort, max_iter, noise_rng, progress)
 
-    def bring_to_rest(trails: list[Trail], *, exactly: bool) -> list[Trail]:
+    coupling: Coupling
+    image: Image
+    restarts: int
+    max_iter: int
+    effort: Effort
+    nonnegative: bool
+    rng: np.random.Generator
+    progress: Progress = silent
+
+    def solve(self) -> Solution:
+        """Go through all stages."""
+        return self.account(self.refine(self.explore()))
+
+    def explore(self) -> CoupledExplored:
+        """See where starts lead, and perturb the best of them."""
+        coupling, problem = self.coupling, self.coupling.problem
+        starter = coupling.starter()
+        start_rng, noise_rng = self.rng.spawn(2)
+        factors = self.image.factors(np.arange(problem.n))
+        is_whole = problem.n <= SMALL
+        land = problem
+        if not is_whole:
+            land = replace(problem, geometry=image_geometry(factors, coupling.workers))
+        names, starts = _starts(coupling, factors, starter, self.restarts, start_rng)
+        often = coupling.assigner(at_last=False)
+        ends = explore(
+            land, starts, often, max_iter=self.max_iter, every_step=is_whole, progress=self.progress
+        )
+        trails = _perturb(
+            land,
+            list(ends),
+            factors,
+            often,
+            starter,
+            self.effort,
+            self.max_iter,
+            noise_rng,
+            self.progress,
+        )
+        return CoupledExplored(names, starter, list(ends), trails)
+
+    def refine(self, explored: CoupledExplored) -> CoupledFound:
+        """Bring the best splits to rest."""
+        self.progress("polish", 0, 2)
+        chosen = best_distinct(explored.trails, max(1, self.effort.candidates // 2))
+        settled = self._bring_to_rest(chosen, exactly=False)
+        self.progress("polish", 1, 2)
+        best = self._bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
+        return CoupledFound(explored, settled, best)
+
+    def account(self, found: CoupledFound) -> Solution:
+        """Measure where all starts ended and the steps that led to the best split; it is one of the rows."""
+        problem, names, best = self.coupling.problem, found.explored.names, found.best
+        last = {trail.start: trail for trail in found.explored.ends} | {
+            trail.start: trail for trail in sorted(found.settled, key=lambda trail: -trail.psi)
+        }
+        last[best.start] = best
+        in_turn = [last[start] for start in range(len(names))]
+        measured = evaluate(problem, best.members) if are_measured_coarsely(problem) else None
+        runs, steps = measure_runs(problem, names, in_turn, best, measured=measured)
+        members = self.coupling.to_rows(best.members)
+        return Solution(members, steps, runs, best.start, best.converged, account=self.coupling.account)
+
+    def different(self, found: CoupledFound, count: int) -> tuple[Members, ...]:
+        """Up to `count` different local optima, the best one found among them, as splits of the rows."""
+        self.progress("others", 0, 0)
+        optima = different_optima(
+            self.coupling.problem,
+            [found.best],
+            [found.settled, different(found.explored.trails, 2 * count)],
+            self.coupling.assigner(at_last=False),
+            lambda trails: self._bring_to_rest(trails, exactly=True),
+            count=count,
+            max_iter=self.max_iter,
+            draw=lambda streams: found.explored.starter.choose(self.coupling.keys(streams)),
+            rng=self.rng.spawn(1)[0],
+        )
+        return tuple(self.coupling.to_rows(trail.members) for trail in optima)
+
+    def _bring_to_rest(self, trails: list[Trail], *, exactly: bool) -> list[Trail]:
+        problem = self.coupling.problem
         return settle(
             problem,
             trails,
-            coupling.assigner(at_last=exactly),
-            max_iter=max_iter,
+            self.coupling.assigner(at_last=exactly),
+            max_iter=self.max_iter,
             max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
             dtype=np.float64 if exactly else problem.geometry.search_dtype,
             leaping=not exactly,
             polished_runs=len(trails),
-            nonnegative=nonnegative,
+            nonnegative=self.nonnegative,
         )
-
-    progress("polish", 0, 2)
-    settled = bring_to_rest(best_distinct(found, max(1, effort.candidates // 2)), exactly=False)
-    progress("polish", 1, 2)
-    best = bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
-    last = {trail.start: trail for trail in ends} | {
-        trail.start: trail for trail in sorted(settled, key=lambda trail: -trail.psi)
-    }
-    last[best.start] = best
-    in_turn = [last[start] for start in range(len(names))]
-    measured = evaluate(problem, best.members) if are_measured_coarsely(problem) else None
-    runs, steps = measure_runs(problem, names, in_turn, best, measured=measured)
-    optima: list[Trail] = []
-    if count > 1:
-        progress("others", 0, 0)
-        optima = different_optima(
-            problem,
-            [best],
-            [settled, different(found, 2 * count)],
-            coupling.assigner(at_last=False),
-            lambda trails: bring_to_rest(trails, exactly=True),
-            count=count,
-            max_iter=max_iter,
-            draw=lambda streams: starter.choose(coupling.keys(streams)),
-            rng=rng.spawn(1)[0],
-        )
-    return Solution(
-        canonical(coupling.to_rows(best.members)),
-        steps,
-        runs,
-        best.start,
-        best.converged,
-        tuple(canonical(coupling.to_rows(trail.members)) for trail in optima),
-        account=coupling.account,
-    )
 
 
 def _starts(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Assigner, Selection
 from clustersplit_cli.core.constraints.cells import Constraints
@@ -20,7 +19,7 @@ from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.bounded import Finished, finish
+from clustersplit_cli.core.search.bounded import Carried, Finished, carry_over, finish
 from clustersplit_cli.core.search.candidate import Trail, are_close, best_distinct
 from clustersplit_cli.core.search.exhaustive import MOST_SPLITS, best_of_all, has_at_most
 from clustersplit_cli.core.search.explore import (
@@ -39,90 +38,26 @@ from clustersplit_cli.core.search.solution import Solution, are_measured_coarsel
 from clustersplit_cli.core.search.starts import is_nearly_diagonal, random_splits
 from clustersplit_cli.progress import Progress, silent
 
-
-def search(
-    problem: Problem,
-    image: Callable[[], Image],
-    assigner: Callable[[Constraints], Assigner],
-    workers: Workers,
-    *,
-    restarts: int,
-    max_iter: int,
-    effort: Effort,
-    nonnegative: bool,
-    rng: np.random.Generator,
-    canonical: Callable[[Members, NDArray[np.float64] | None], Members] = lambda members, costs: members,
-    announce: Callable[[Members, Evaluation], None] = lambda members, measured: None,
-    meanwhile: Callable[[], None] = lambda: None,
-    count: int = 1,
-    progress: Progress = silent,
-) -> Solution:
-    """Find the split with the smallest Psi that the effort affords.
-
-    Parameters
-    ----------
-    image : makes a low-rank image of the problem's kernel, if there is need for one.
-    assigner : makes the assignment step for given constraints.
-    restarts : number of starts.
-    nonnegative : whether no kernel value is negative.
-    canonical : chooses among splits that differ only by identical rows; is told the rows' costs if known.
-    announce : hears of the split once it is found and what it measures, before the account of the search is
-        drawn up.
-    meanwhile : is called when the search begins to leave workers idle.
-    count : number of different splits to return besides the best one found, itself among them.
-    """
-    seeker = Seeker(problem, assigner, workers, restarts, max_iter, nonnegative, progress)
-    efforts = [effort] if effort.after is None else [effort.after, effort]
-    attempts = [seeker.attempt(image, each, rng.spawn(4), meanwhile) for each in efforts]
-    attempt = min(attempts, key=lambda attempt: attempt.psi)
-    scouted, finished, best = attempt.scouted, attempt.finished, attempt.best
-    names, ends = scouted.names, scouted.ends
-    if has_at_most(problem.constraints, MOST_SPLITS):
-        members, psi = best_of_all(problem)
-        if psi < best.psi - 1e-12 * problem.ssq_total:
-            best = replace(best, members=members, psi=psi, trace=(*best.trace, psi))
-            best = best.through("enumerate", [np.packbits(members)])
-    last = {trail.start: trail for trail in ends} | {
-        trail.start: trail for trail in sorted(finished.others, key=lambda trail: -trail.psi)
-    }
-    last[best.start] = best
-    measured = (finished.measured if best is finished.best else None) or evaluate(problem, best.members)
-    chosen_members = canonical(best.members, measured.difference)
-    if not np.array_equal(chosen_members, best.members):
-        measured = evaluate(problem, chosen_members)
-    announce(chosen_members, measured)
-    in_turn = [last[start] for start in range(len(names))]
-    runs, steps = measure_runs(problem, names, in_turn, best, finished.known, measured)
-    optima: list[Trail] = []
-    if count > 1:
-        progress("others", 0, 0)
-        others = different(scouted.found, 2 * count)
-        optima = different_optima(
-            problem,
-            [best],
-            [list(finished.others), scouted.to_all_rows(others)],
-            seeker.decide,
-            lambda trails: seeker.bring_to_rest(trails, exactly=True),
-            count=count,
-            max_iter=max_iter,
-            draw=lambda streams: random_splits(problem.constraints, streams),
-            rng=rng.spawn(1)[0],
-        )
-    return Solution(
-        chosen_members,
-        steps,
-        runs,
-        best.start,
-        best.converged,
-        tuple(canonical(trail.members, None) for trail in optima),
-        measured=measured,
-    )
-
-
 LARGE = 50_000
 """From this many rows on, passes are so dear that fewer candidates are settled."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class Explored:
+    """Where starts lead, seen on an image of the kernel.
+
+    Attributes
+    ----------
+    carried : the best of them on all rows, where splits are followed by few of their rows.
+    rng : perturbs what is refined.
+    """
+
+    effort: Effort
+    scouted: Scouted
+    carried: Carried | None
+    rng: np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -141,23 +76,96 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Seeker:
-    """Searches a problem, with any effort.
+class Found:
+    """A split at rest, what it measures in float64, and the attempt that led to it."""
+
+    members: Members
+    measured: Evaluation
+    attempt: Attempt
+    best: Trail
+
+
+@dataclass(frozen=True)
+class SplitSearch:
+    """Searches a problem for the split with the smallest Psi that the effort affords.
+
+    Three stages in turn: `explore`, `refine` and `account`. While splits are refined, workers may be idle.
 
     Attributes
     ----------
+    image : makes a low-rank image of the problem's kernel, if there is need for one.
     assigner : makes the assignment step for given constraints.
     restarts : number of starts.
     nonnegative : whether no kernel value is negative.
     """
 
     problem: Problem
+    image: Callable[[], Image]
     assigner: Callable[[Constraints], Assigner]
     workers: Workers
     restarts: int
     max_iter: int
+    effort: Effort
     nonnegative: bool
-    progress: Progress
+    rng: np.random.Generator
+    progress: Progress = silent
+
+    def solve(self) -> Solution:
+        """Go through all stages."""
+        return self.account(self.refine(self.explore()))
+
+    def explore(self) -> Explored:
+        """See where starts lead on an image of the kernel, and carry the best over to all rows."""
+        return self._explored(self._efforts[0])
+
+    def refine(self, explored: Explored) -> Found:
+        """Bring the best splits to rest, and perturb the best of all."""
+        first = self._attempt(explored)
+        attempts = [first, *(self._attempt(self._explored(effort)) for effort in self._efforts[1:])]
+        attempt = min(attempts, key=lambda attempt: attempt.psi)
+        best, problem = attempt.best, self.problem
+        if has_at_most(problem.constraints, MOST_SPLITS):
+            members, psi = best_of_all(problem)
+            if psi < best.psi - 1e-12 * problem.ssq_total:
+                best = replace(best, members=members, psi=psi, trace=(*best.trace, psi))
+                best = best.through("enumerate", [np.packbits(members)])
+        is_measured = best is attempt.finished.best
+        measured = (attempt.finished.measured if is_measured else None) or evaluate(problem, best.members)
+        return Found(best.members, measured, attempt, best)
+
+    def account(self, found: Found) -> Solution:
+        """Measure where all starts ended and the steps that led to the best split."""
+        attempt, best = found.attempt, found.best
+        names = attempt.scouted.names
+        last = {trail.start: trail for trail in attempt.scouted.ends} | {
+            trail.start: trail for trail in sorted(attempt.finished.others, key=lambda trail: -trail.psi)
+        }
+        last[best.start] = best
+        ends = [last[start] for start in range(len(names))]
+        runs, steps = measure_runs(self.problem, names, ends, best, attempt.finished.known, found.measured)
+        return Solution(found.members, steps, runs, best.start, best.converged, measured=found.measured)
+
+    def different(self, found: Found, count: int) -> tuple[Members, ...]:
+        """Up to `count` different local optima, the best one found among them."""
+        self.progress("others", 0, 0)
+        scouted = found.attempt.scouted
+        others = different(scouted.found, 2 * count)
+        optima = different_optima(
+            self.problem,
+            [found.best],
+            [list(found.attempt.finished.others), scouted.to_all_rows(others)],
+            self.decide,
+            lambda trails: self.bring_to_rest(trails, exactly=True),
+            count=count,
+            max_iter=self.max_iter,
+            draw=lambda streams: random_splits(self.problem.constraints, streams),
+            rng=self.rng.spawn(1)[0],
+        )
+        return tuple(trail.members for trail in optima)
+
+    @property
+    def _efforts(self) -> list[Effort]:
+        return [self.effort] if self.effort.after is None else [self.effort.after, self.effort]
 
     @cached_property
     def decide(self) -> Assigner:
@@ -197,36 +205,25 @@ class Seeker:
             measured=measured,
         )
 
-    def attempt(
-        self,
-        image: Callable[[], Image],
-        effort: Effort,
-        rngs: Sequence[np.random.Generator],
-        meanwhile: Callable[[], None],
-    ) -> Attempt:
-        """Scout, settle, and stir what was settled."""
-        *scout_rngs, stir_rng = rngs
-        scouted = self._scout(image, effort, scout_rngs)
+    def _explored(self, effort: Effort) -> Explored:
+        *scout_rngs, stir_rng = self.rng.spawn(4)
+        scouted = self._scout(effort, scout_rngs)
         self.progress("polish", 0, 2)
-        finished = None
+        carried = None
         if self.is_followed:
-            finished = finish(
-                self.problem,
-                scouted.ends,
-                scouted.chosen,
-                most=POLISHED,
-                max_iter=self.max_iter,
-                nonnegative=self.nonnegative,
-                meanwhile=meanwhile,
-            )
-        if finished is None:
-            meanwhile()
-            finished = self._come_to_rest(scouted)
-        return Attempt(scouted, finished, self._stir(scouted, finished.best, effort, stir_rng))
+            carried = carry_over(self.problem, scouted.ends, scouted.chosen, most=POLISHED)
+        return Explored(effort, scouted, carried, stir_rng)
 
-    def _scout(
-        self, image: Callable[[], Image], effort: Effort, rngs: Sequence[np.random.Generator]
-    ) -> Scouted:
+    def _attempt(self, explored: Explored) -> Attempt:
+        """Settle what was explored, and stir what was settled."""
+        scouted, carried, finished = explored.scouted, explored.carried, None
+        if carried is not None:
+            finished = finish(self.problem, carried, max_iter=self.max_iter, nonnegative=self.nonnegative)
+        if finished is None:
+            finished = self._come_to_rest(scouted)
+        return Attempt(scouted, finished, self._stir(scouted, finished.best, explored.effort, explored.rng))
+
+    def _scout(self, effort: Effort, rngs: Sequence[np.random.Generator]) -> Scouted:
         if self.is_narrow:
             return scout_crowds(
                 self.problem,
@@ -239,7 +236,7 @@ class Seeker:
             )
         return scout_image(
             self.problem,
-            image(),
+            self.image(),
             self.assigner,
             self.workers,
             restarts=self.restarts,

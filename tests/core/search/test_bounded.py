@@ -21,11 +21,11 @@ from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geom
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
 from clustersplit_cli.core.search import search as search_module
-from clustersplit_cli.core.search.bounded import Follower, Ground, finish
+from clustersplit_cli.core.search.bounded import Finished, Follower, Ground, carry_over, finish
 from clustersplit_cli.core.search.candidate import Trail
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, evaluate, objectives
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.core.search.swaps import polish
@@ -167,7 +167,7 @@ def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
 
 
 def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal") -> Solution:
-    return search(
+    search = SplitSearch(
         problem,
         lambda: make_image(problem.geometry, np.random.default_rng(seed + 100), rank=40),
         Selection,
@@ -178,6 +178,7 @@ def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "norm
         nonnegative=problem.geometry.name == "nystrom",
         rng=np.random.default_rng(seed),
     )
+    return search.solve()
 
 
 @pytest.fixture
@@ -277,23 +278,29 @@ def underway(problem: Problem, steps: int) -> Trail:
     return Trail(0, members, 0.0, np.zeros(problem.n), (("start", np.packbits(members)),), True)
 
 
+def finished(problem: Problem, trail: Trail, *, max_iter: int, nonnegative: bool) -> Finished | None:
+    """One split carried over and brought to rest."""
+    carried = carry_over(problem, [], [trail], most=4)
+    return finish(problem, carried, max_iter=max_iter, nonnegative=nonnegative)
+
+
 @pytest.mark.parametrize(("gamma", "is_followed"), [("scale", True), (50.0, False)])
 def test_kernels_whose_rows_pull_on_themselves_are_not_followed(
     gamma: Any, is_followed: bool, workers: Workers
 ) -> None:
     problem, _ = problem_of("nystrom", 3000, 7, workers, gamma=gamma)
-    done = finish(problem, [], [underway(problem, 3)], most=4, max_iter=100, nonnegative=True)
+    done = finished(problem, underway(problem, 3), max_iter=100, nonnegative=True)
     assert (done is not None) is is_followed
 
 
 def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None:
     problem, _ = problem_of("nystrom", 6000, 8, workers)
     trail = underway(problem, 2)
-    done = finish(problem, [], [trail], most=4, max_iter=1, nonnegative=False)
+    done = finished(problem, trail, max_iter=1, nonnegative=False)
     assert done is not None and not done.best.converged
     assert done.measured is not None
     assert done.measured.psi == pytest.approx(objectives(problem, done.best.members[:, None])[0], rel=1e-12)
-    longer = finish(problem, [], [trail], most=4, max_iter=100, nonnegative=False)
+    longer = finished(problem, trail, max_iter=100, nonnegative=False)
     assert longer is not None and longer.best.converged
     assert longer.best.psi < done.best.psi
 
@@ -301,7 +308,7 @@ def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None
 def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = problem_of("linear", 3000, 9, workers)
     trail = underway(problem, 4)
-    right = finish(problem, [], [trail], most=4, max_iter=100, nonnegative=False)
+    right = finished(problem, trail, max_iter=100, nonnegative=False)
     plain, again, recounts = FactorGeometry.sums_over, Follower.recount, []
 
     def off(self: FactorGeometry, members: Members, dtype: Any) -> NDArray[np.float64]:
@@ -315,7 +322,7 @@ def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.
 
     monkeypatch.setattr(FactorGeometry, "sums_over", off)
     monkeypatch.setattr(Follower, "recount", recount)
-    found = finish(problem, [], [trail], most=4, max_iter=100, nonnegative=False)
+    found = finished(problem, trail, max_iter=100, nonnegative=False)
     assert right is not None and found is not None and found.measured is not None
     assert recounts and found.best.converged
     chosen = cheaper_orientation(found.measured.difference[:, None], Selection(problem.constraints))[0]

@@ -18,7 +18,7 @@ from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.core.search.starts import crowded_splits, is_nearly_diagonal, random_splits
 
@@ -40,7 +40,7 @@ def problem_of(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: 
 
 
 def solve(problem: Problem, workers: Workers, effort: str = "normal", restarts: int = 10) -> Solution:
-    return search(
+    search = SplitSearch(
         problem,
         lambda: make_image(problem.geometry, np.random.default_rng(1)),
         Selection,
@@ -51,6 +51,7 @@ def solve(problem: Problem, workers: Workers, effort: str = "normal", restarts: 
         nonnegative=True,
         rng=np.random.default_rng(0),
     )
+    return search.solve()
 
 
 def explained(problem: Problem, solution: Solution) -> float:

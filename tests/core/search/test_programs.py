@@ -24,7 +24,7 @@ from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.groups import first_choice, unit_geometry, unit_problem
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
-from clustersplit_cli.core.search.programs import Coupling, coupled_search
+from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.solution import Solution
 
 
@@ -48,7 +48,7 @@ def run(
     problem = Problem(geometry, limits)
     coupling = Coupling.of(problem, asked, solver, workers)
     image = make_image(coupling.problem.geometry, np.random.default_rng(0))
-    found = coupled_search(
+    search = CoupledSearch(
         coupling,
         image,
         restarts=restarts,
@@ -57,7 +57,7 @@ def run(
         nonnegative=True,
         rng=np.random.default_rng(0),
     )
-    return problem, found
+    return problem, search.solve()
 
 
 @pytest.mark.parametrize("kind", ["dense", "nystrom"])

@@ -22,7 +22,7 @@ from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits, has_at_most
 from clustersplit_cli.core.search.lloyd import descend, leap
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate, objectives
-from clustersplit_cli.core.search.search import search
+from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.core.search.starts import random_splits, spectral_splits
 
@@ -60,7 +60,7 @@ def problem_of(
 def solve(
     problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal", restarts: int = 10
 ) -> Solution:
-    return search(
+    search = SplitSearch(
         problem,
         lambda: make_image(problem.geometry, np.random.default_rng(seed + 100)),
         Selection,
@@ -71,6 +71,7 @@ def solve(
         nonnegative=problem.geometry.name == "dense",
         rng=np.random.default_rng(seed),
     )
+    return search.solve()
 
 
 def best_of_random(problem: Problem, count: int) -> float:
