@@ -1,19 +1,356 @@
-"""The options of a split as the user states them, checked before any work starts."""
+"""The options: one table of what they are called and take, and the checks of those of a split.
+
+The command line, the replay of earlier runs and the checks are made from the table; tests compare the Python
+signatures with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from clustersplit_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from clustersplit_cli.core.constraints.tolerance import Tolerance
 
-CERTIFY = ("auto", "always", "never")
-SOLVERS = ("auto", "cbc")
+INPUT, CONSTRAINTS, METHOD, SCALE, OUTPUT = "Input", "Constraints", "Method", "Scale", "Output"
+OF_THE_MACHINE = ("memory", "threads", "spill", "scheduler")
+"""Options that say nothing about the split, only how it is worked out on this machine."""
+Kind = Literal["text", "number", "integer", "seconds", "path", "flag", "texts", "numbers"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of commands.
+
+    Attributes
+    ----------
+    name : of the parameter, in commands and in the configuration that a report states.
+    panel : the heading that it stands below in the help.
+    kind : what it takes. A `number` is kept as the text it was given in; `texts` and `numbers` may be
+        repeated.
+    metavar : what the help calls its value.
+    default_in_words : what the help says of a default that is worked out later.
+    words : the values that it takes, if there are only some.
+    least : the smallest integer that it takes.
+    example : an integer that would do.
+    """
+
+    name: str
+    panel: str
+    kind: Kind
+    metavar: str | None
+    help: str
+    default: Any = None
+    default_in_words: str | None = None
+    words: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    least: int | None = None
+    example: int | None = None
+
+    @property
+    def flag(self) -> str:
+        """How the command line spells it first."""
+        return (self.flags or (f"--{self.name.replace('_', '-')}",))[0]
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether a run that is made like an earlier one takes the value from there."""
+        return self.name == "format" or (self.panel != OUTPUT and self.name not in OF_THE_MACHINE)
+
+    def but(self, **changes: Any) -> Option:
+        """The same option with another default, or other words about it."""
+        return replace(self, **changes)
+
+
+def text(name: str, panel: str, metavar: str, about: str, **more: Any) -> Option:
+    """An option that takes text."""
+    return Option(name, panel, "text", metavar, about, **more)
+
+
+def path(name: str, panel: str, metavar: str, about: str, **more: Any) -> Option:
+    """An option that takes a path."""
+    return Option(name, panel, "path", metavar, about, **more)
+
+
+def choice(name: str, panel: str, about: str, *words: str, **more: Any) -> Option:
+    """An option that takes one of some words."""
+    return Option(name, panel, "text", "|".join(words), about, words=words, **more)
+
+
+def integer(name: str, panel: str, about: str, **more: Any) -> Option:
+    """An option that takes an integer."""
+    return Option(name, panel, "integer", more.pop("metavar", "N"), about, **more)
+
+
+def flag(name: str, panel: str, about: str, **more: Any) -> Option:
+    """An option that takes nothing."""
+    return Option(name, panel, "flag", None, about, default=False, **more)
+
+
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option(
+            "columns",
+            INPUT,
+            "texts",
+            "GLOB",
+            "Feature columns: globs (repeatable, or separated by commas), or the name of one list column.",
+            default_in_words="the only list column; else the largest set named <prefix><number>; "
+            "else all floats",
+        ),
+        text(
+            "label",
+            INPUT,
+            "COLUMN",
+            "Label column; a column index for a plain 2-D NPY.",
+            default_in_words="label",
+        ),
+        text(
+            "domain",
+            INPUT,
+            "COLUMN",
+            "Domain column; a column index for a plain 2-D NPY.",
+            default_in_words="domain, if there is one",
+        ),
+        path("label_file", INPUT, "NPY", "Labels, one per row."),
+        path("domain_file", INPUT, "NPY", "Domains, one per row."),
+        path(
+            "metadata",
+            INPUT,
+            "FILE",
+            "Parquet, CSV or Feather with label, domain or other columns, one row per feature row.",
+        ),
+        text("id", INPUT, "COLUMN", "Also write this column's values."),
+        Option(
+            "exclude",
+            INPUT,
+            "texts",
+            "COLUMN=VALUE",
+            "Rows that go to neither side, such as a test domain; COLUMN= for no value (repeatable).",
+        ),
+        flag("drop_invalid", INPUT, "Leave out rows with NaN or infinite features."),
+        Option(
+            "holdout",
+            CONSTRAINTS,
+            "number",
+            "FRACTION",
+            "Share of validation rows.",
+            flags=("--h", "--holdout"),
+            default="0.2",
+        ),
+        text(
+            "parts",
+            CONSTRAINTS,
+            "NAME=SHARE,...",
+            "Parts to make instead of train and val, such as train=0.7,val=0.15,test=0.15.",
+        ),
+        integer("k", CONSTRAINTS, "Number of folds.", metavar="K", default=5),
+        Option(
+            "stratify",
+            CONSTRAINTS,
+            "texts",
+            "COLUMNS",
+            "Columns, separated by commas, whose combinations keep their share; `none`: only the total. "
+            "Repeated: each keeps its own totals.",
+            default_in_words="label,domain if there is a domain, else label",
+        ),
+        Option(
+            "tolerance",
+            CONSTRAINTS,
+            "numbers",
+            "FRACTION",
+            "Let every cell's share vary by this fraction of h; `auto`: the smallest that can be met; "
+            "COLUMN=VALUE=FRACTION: for those cells (repeatable).",
+            default_in_words="0",
+        ),
+        choice(
+            "rounding",
+            CONSTRAINTS,
+            "`nearest` rounds every cell by itself; `balanced` makes the total exactly h.",
+            "nearest",
+            "balanced",
+            default_in_words="nearest; balanced for several families",
+        ),
+        integer(
+            "label_bins",
+            CONSTRAINTS,
+            "Cut a label of numbers into N bins of about equal size.",
+            example=5,
+        ),
+        text(
+            "keep_together",
+            CONSTRAINTS,
+            "COLUMN",
+            "Rows with the same value go to the same side; `exact-duplicates`: rows with the same features.",
+        ),
+        path(
+            "force_train",
+            CONSTRAINTS,
+            "FILE",
+            "Rows that must go into training: positions, or with --id ids.",
+        ),
+        path("force_val", CONSTRAINTS, "FILE", "Rows that must go into validation."),
+        choice(
+            "kernel",
+            METHOD,
+            "How rows are compared.",
+            "rbf",
+            "linear",
+            "cosine",
+            "polynomial",
+            default="rbf",
+        ),
+        Option(
+            "gamma",
+            METHOD,
+            "number",
+            "WIDTH",
+            "Kernel width: a number, `scale` (1 / total variance), `1/d`, or `median`.",
+            default_in_words="scale",
+        ),
+        integer(
+            "degree",
+            METHOD,
+            "Degree of the polynomial kernel.",
+            least=1,
+            example=3,
+            default_in_words="3",
+        ),
+        choice(
+            "standardize",
+            METHOD,
+            "Scale columns to unit variance, or rows to unit length, first.",
+            "none",
+            "zscore",
+            "l2",
+            default="none",
+        ),
+        Option(
+            "nystrom",
+            METHOD,
+            "number",
+            "auto|off|Q",
+            "Approximate the kernel with Q landmark rows; `auto`: 2000 if the exact one does not fit.",
+            default="auto",
+        ),
+        integer("restarts", METHOD, "Number of starts of the search.", least=1, default=10),
+        choice(
+            "effort",
+            METHOD,
+            "How long to go on searching after the starts.",
+            "fast",
+            "normal",
+            "thorough",
+            default="normal",
+        ),
+        integer("max_iter", METHOD, "Most assignment steps per descent.", least=1, default=100),
+        integer("seed", METHOD, "Same input, options and seed: same split.", least=0, default=0),
+        choice(
+            "solver",
+            METHOD,
+            "`auto` solves assignment steps in closed form, `cbc` sends every one through PuLP and CBC.",
+            "auto",
+            "cbc",
+            default="auto",
+        ),
+        choice(
+            "certify",
+            METHOD,
+            "Prove the result a fixed point with CBC: `auto` up to 50,000 rows, beyond that by thresholds.",
+            "auto",
+            "always",
+            "never",
+            default="auto",
+        ),
+        choice(
+            "bound",
+            METHOD,
+            "Bound the MMD of any such split; `auto`: unless many landmarks make it slower than the search.",
+            "auto",
+            "always",
+            "never",
+            default="auto",
+        ),
+        text(
+            "memory", METHOD, "SIZE", "Memory budget, such as 8GB.", default_in_words="60 % of the machine's"
+        ),
+        integer(
+            "threads",
+            METHOD,
+            "Worker threads; the result does not depend on them.",
+            least=1,
+            example=2,
+            default_in_words="all cores",
+        ),
+        choice(
+            "engine",
+            SCALE,
+            "Where rows are held: `local` in memory, `stream` on disk, `dask` on a cluster; `auto`: stream "
+            "if memory is too small.",
+            "auto",
+            "local",
+            "stream",
+            "dask",
+            default="auto",
+        ),
+        integer(
+            "passes",
+            SCALE,
+            "Most passes over all rows that refine the split, with stream and dask.",
+            least=2,
+            example=6,
+            default_in_words="6",
+        ),
+        text(
+            "spill",
+            SCALE,
+            "DIR",
+            "Where stream keeps what does not fit memory; `none` computes it again on every pass.",
+            default_in_words="the system's temporary directory",
+        ),
+        text(
+            "scheduler",
+            SCALE,
+            "ADDRESS",
+            "Dask scheduler, such as tcp://host:8786; needs --engine dask and clustersplit[dask].",
+            default_in_words="a cluster on this machine",
+        ),
+        text(
+            "out",
+            OUTPUT,
+            "DIR",
+            "Output directory; `-` with --format txt writes only validation indices, to stdout.",
+            default_in_words="<name>_split",
+        ),
+        Option(
+            "format",
+            OUTPUT,
+            "texts",
+            "npy|txt|parquet",
+            "Format of the index files (repeatable).",
+            words=("npy", "txt", "parquet"),
+            default_in_words="npy",
+        ),
+        path("annotate", OUTPUT, "FILE", "Also write the input rows with a `split` column, as Parquet."),
+        flag("html", OUTPUT, "Also write report.html, a page to look at; needs clustersplit[report]."),
+        flag("force", OUTPUT, "Replace the output of an earlier run."),
+        path(
+            "config",
+            OUTPUT,
+            "REPORT",
+            "Take the options of an earlier run from its report.json; options given beside it win.",
+        ),
+        flag("json", OUTPUT, "Also print the report to stdout."),
+        flag("quiet", OUTPUT, "No progress and no summary.", flags=("--quiet", "-q")),
+        flag("debug", OUTPUT, "Show the traceback of an error."),
+    )
+}
+"""The options that several commands share, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,37 +415,25 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     UsageError
         Naming the option, its value and a value that would do.
     """
-    from clustersplit_cli.core.constraints.cells import ROUNDINGS, parse_holdout
+    from clustersplit_cli.core.constraints.cells import parse_holdout
     from clustersplit_cli.core.constraints.tolerance import parse_tolerances
-    from clustersplit_cli.core.effort import EFFORTS
-    from clustersplit_cli.core.geometry.kernels import KERNELS, STANDARDIZATIONS, parse_gamma
+    from clustersplit_cli.core.geometry.kernels import parse_gamma
     from clustersplit_cli.core.parallel import available_cores
     from clustersplit_cli.engines.plan import memory_budget
 
-    _one_of("--kernel", options.kernel, KERNELS)
-    _one_of("--standardize", options.standardize, STANDARDIZATIONS)
-    if options.rounding is not None:
-        _one_of("--rounding", options.rounding, ROUNDINGS)
-    _one_of("--solver", options.solver, SOLVERS)
-    _one_of("--certify", options.certify, CERTIFY)
-    _one_of("--bound", options.bound, CERTIFY)
-    _one_of("--effort", options.effort, tuple(EFFORTS))
-    _at_least("--restarts", options.restarts, 1)
-    _at_least("--max-iter", options.max_iter, 1)
-    _at_least("--seed", options.seed, 0)
-    if options.threads is not None:
-        _at_least("--threads", options.threads, 1)
+    given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(options)}
+    for name, value in given.items():
+        if value is not None:
+            check_option(OPTIONS[name], value)
     if options.gamma is not None and options.kernel in ("linear", "cosine"):
         raise UsageError(
             f"--gamma has no meaning for the {options.kernel} kernel",
             hint="drop --gamma, or use --kernel rbf",
         )
-    if options.degree is not None:
-        if options.kernel != "polynomial":
-            raise UsageError(
-                f"--degree has no meaning for the {options.kernel} kernel", hint="use --kernel polynomial"
-            )
-        _at_least("--degree", options.degree, 1)
+    if options.degree is not None and options.kernel != "polynomial":
+        raise UsageError(
+            f"--degree has no meaning for the {options.kernel} kernel", hint="use --kernel polynomial"
+        )
     tolerances = [options.tolerance] if isinstance(options.tolerance, str) else options.tolerance or ()
     return CheckedOptions(
         holdout=parse_holdout(options.holdout),
@@ -175,13 +500,19 @@ def _parse_nystrom(text: str, kernel: str) -> str | int:
     return int(text)
 
 
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{option} '{value}' is unknown", hint=f"choose one of {', '.join(allowed)}")
+def check_option(option: Option, value: Any) -> None:
+    """Refuse a word that the option does not know, and an integer below its least.
 
-
-def _at_least(option: str, value: int, least: int) -> None:
-    if value < least:
+    Raises
+    ------
+    UsageError
+    """
+    if option.kind == "text" and option.words and value not in option.words:
         raise UsageError(
-            f"{option} must be at least {least}, got {value}", hint=f"for example {option} {max(least, 1)}"
+            f"{option.flag} '{value}' is unknown", hint=f"choose one of {', '.join(option.words)}"
+        )
+    if option.kind == "integer" and option.least is not None and value < option.least:
+        raise UsageError(
+            f"{option.flag} must be at least {option.least}, got {value}",
+            hint=f"for example {option.flag} {max(option.least, 1)}",
         )

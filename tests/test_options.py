@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from fractions import Fraction
+from inspect import signature
 from typing import Any
 
 import pytest
 
+from clustersplit_cli import ClusterKFold, ClusterShuffleSplit, cluster_folds, cluster_parts, cluster_split
 from clustersplit_cli.core.parallel import available_cores
+from clustersplit_cli.engines.options import EngineOptions
 from clustersplit_cli.engines.plan import memory_budget
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.options import OPTIONS, OUTPUT, SplitOptions, check_options
 
 
 def test_the_defaults_are_those_of_the_command() -> None:
@@ -75,3 +79,66 @@ def test_what_makes_no_sense_is_refused_with_a_value_that_does(
         check_options(SplitOptions(**options))
     assert hint in str(caught.value.hint)
     assert caught.value.exit_code == 2
+
+
+def test_the_words_of_an_option_are_those_that_are_known() -> None:
+    from clustersplit_cli.core.constraints.cells import ROUNDINGS
+    from clustersplit_cli.core.effort import EFFORTS
+    from clustersplit_cli.core.geometry.kernels import KERNELS, STANDARDIZATIONS
+    from clustersplit_cli.data.writers import FORMATS
+    from clustersplit_cli.engines.options import ENGINES
+
+    known = {
+        "rounding": ROUNDINGS,
+        "effort": EFFORTS,
+        "kernel": KERNELS,
+        "standardize": STANDARDIZATIONS,
+        "format": FORMATS,
+        "engine": ENGINES,
+    }
+    for name, words in known.items():
+        assert OPTIONS[name].words == tuple(words), name
+
+
+def test_the_table_and_the_options_of_a_split_have_the_same_defaults() -> None:
+    for field in fields(SplitOptions):
+        assert OPTIONS[field.name].default == field.default, field.name
+    for field in fields(EngineOptions):
+        assert OPTIONS[field.name].default == field.default, field.name
+
+
+PYTHON_NAMES = {
+    "holdout": ("h",),
+    "seed": ("random_state",),
+    "keep_together": ("groups",),
+    "k": ("k", "n_splits"),
+}
+OF_FILES = {"label", "domain", "label_file", "domain_file", "metadata", "id", "exclude", "parts", "format"}
+OF_ENGINES = {field.name for field in fields(EngineOptions)}
+
+
+@pytest.mark.parametrize(
+    ("callable_", "not_taken"),
+    [
+        (cluster_split, {"k"}),
+        (cluster_folds, {"holdout", "rounding", "force_train", "force_val", "bound"}),
+        (cluster_parts, {"holdout", "k", "rounding", "bound"}),
+        (ClusterShuffleSplit, {"k", "force_train", "force_val", "bound", "certify", "keep_together"}),
+        (
+            ClusterKFold,
+            {"holdout", "rounding", "force_train", "force_val", "bound", "certify", "keep_together"},
+        ),
+    ],
+)
+def test_python_takes_the_options_of_the_command_with_their_defaults(
+    callable_: Any, not_taken: set[str]
+) -> None:
+    parameters = signature(callable_).parameters
+    for name, option in OPTIONS.items():
+        if option.panel == OUTPUT or name in OF_FILES | OF_ENGINES | not_taken:
+            continue
+        (spelled,) = [word for word in PYTHON_NAMES.get(name, (name,)) if word in parameters]
+        default = parameters[spelled].default
+        assert (default if default is None else str(default)) == (
+            option.default if option.default is None else str(option.default)
+        ), name

@@ -5,23 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli.commands import (
-    baseline,
-    compare,
-    evaluate,
-    inspect,
-    kfold,
-    mmd,
-    report,
-    split,
-    verify,
-)
+from clustersplit_cli.cli.declarations import COMMANDS, Command
 from clustersplit_cli.cli.help import GroupedHelp
+from clustersplit_cli.cli.options import Body, with_parameters
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
 from clustersplit_cli.errors import ClusterSplitError
 
@@ -64,51 +56,19 @@ def program(
         typer.echo(context.get_help())
 
 
-app.command(
-    "split",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit split feats.parquet --h 0.2 --kernel rbf",
-)(split.split)
-app.command(
-    "kfold",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit kfold feats.parquet --k 5",
-)(kfold.kfold)
-app.command(
-    "mmd",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit mmd feats.parquet --by domain",
-)(mmd.mmd)
-app.command(
-    "inspect",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit inspect feats.parquet --h 0.2",
-)(inspect.inspect)
-app.command(
-    "verify",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit verify feats_split",
-)(verify.verify)
-app.command(
-    "baseline",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit baseline greedy feats.parquet --h 0.2",
-)(baseline.baseline)
-app.command(
-    "compare",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit compare feats.parquet --repeats 3",
-)(compare.compare)
-app.command(
-    "evaluate",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit evaluate feats.parquet --search 20 --repeats 3",
-)(evaluate.evaluate)
-app.command(
-    "report",
-    cls=GroupedHelp,
-    epilog="Example: clustersplit report feats_split",
-)(report.report)
+def _body(command: Command) -> Body:
+    """What the command does; its module, and what that needs, is imported when it runs."""
+
+    def run_command(context: typer.Context) -> None:
+        import_module(f"clustersplit_cli.cli.commands.{command.name}").run(context)
+
+    return run_command
+
+
+for _command in COMMANDS:
+    app.command(_command.name, cls=GroupedHelp, help=_command.help, epilog=f"Example: {_command.example}")(
+        with_parameters(_body(_command), _command.arguments, _command.options)
+    )
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

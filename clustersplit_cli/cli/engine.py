@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from clustersplit_cli.cli import options as opt
-from clustersplit_cli.engines.options import AUTO, DEFAULT_PASSES, ENGINES, LOCAL, STREAM, EngineOptions
+from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
 
 if TYPE_CHECKING:
@@ -17,49 +14,6 @@ if TYPE_CHECKING:
     from clustersplit_cli.data.row_groups import Layout
     from clustersplit_cli.engines.plan import StreamPlan
     from clustersplit_cli.options import CheckedOptions
-
-SCALE = "Scale"
-Engine = Annotated[
-    str,
-    opt.choice(
-        "--engine",
-        SCALE,
-        "Where rows are held: `local` in memory, `stream` on disk, `dask` on a cluster; `auto`: stream if "
-        "memory is too small.",
-        *ENGINES,
-    ),
-]
-Passes = Annotated[
-    int | None,
-    typer.Option(
-        "--passes",
-        rich_help_panel=SCALE,
-        metavar="N",
-        parser=opt.integer("--passes", DEFAULT_PASSES),
-        help="Most passes over all rows that refine the split, with stream and dask.",
-        show_default=str(DEFAULT_PASSES),
-    ),
-]
-Spill = Annotated[
-    str | None,
-    typer.Option(
-        "--spill",
-        rich_help_panel=SCALE,
-        metavar="DIR",
-        help="Where stream keeps what does not fit memory; `none` computes it again on every pass.",
-        show_default="the system's temporary directory",
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
-        rich_help_panel=SCALE,
-        metavar="ADDRESS",
-        help="Dask scheduler, such as tcp://host:8786; needs --engine dask and clustersplit[dask].",
-        show_default="a cluster on this machine",
-    ),
-]
 
 
 def engine_options(given: Mapping[str, Any]) -> EngineOptions:

@@ -4,49 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import SplitOptions
+from clustersplit_cli.options import OPTIONS, Option
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.options import CheckedOptions
-
-_TEXTS = (
-    "label",
-    "domain",
-    "id",
-    "rounding",
-    "kernel",
-    "standardize",
-    "effort",
-    "solver",
-    "certify",
-    "bound",
-    "keep_together",
-    "parts",
-    "engine",
-)
-_PATHS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
-_LISTS = ("columns", "stratify", "exclude", "format")
-_INTEGERS = ("degree", "restarts", "max_iter", "seed", "label_bins", "passes")
-_NUMBERS = ("holdout", "gamma", "nystrom")
-_REPEATABLE_NUMBERS = ("tolerance",)
-_FLAGS = ("drop_invalid",)
-_NULLABLE = (
-    *("label", "domain", "id", "gamma", "degree", "label_bins", "keep_together", "parts", "passes"),
-    *_PATHS,
-)
-REPLAYED = (*_TEXTS, *_PATHS, *_LISTS, *_INTEGERS, *_NUMBERS, *_REPEATABLE_NUMBERS, *_FLAGS)
-"""What says how to split; memory and threads belong to the machine, and where to write to the run."""
-
-OF_FOLDS = (*REPLAYED, "k")
-"""The same for folds."""
 
 # An option given on the command line also overrules what is only another way to say the same.
 _RIVALS = {
@@ -69,9 +39,14 @@ _OF_THE_KERNEL = ("gamma", "degree", "nystrom")
 
 
 def with_earlier_options(
-    context: typer.Context, config: Path | None, names: Iterable[str] = REPLAYED
+    context: typer.Context, config: Path | None, also: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The command's options, and where the user gave none, those of an earlier run with the given names."""
+    """The command's options, and where the user gave none, those of an earlier run.
+
+    Parameters
+    ----------
+    also : options of the earlier run that the command itself has not.
+    """
     given = dict(context.params)
     if config is None:
         return given
@@ -80,16 +55,10 @@ def with_earlier_options(
     overruled = {rival for name in said for rival in _RIVALS.get(name, ())}
     if "kernel" in said and given["kernel"] != earlier.get("kernel"):
         overruled.update(_OF_THE_KERNEL)
-    for name in names:
-        if name in earlier and name not in said | overruled:
-            given[name] = _as_option(name, earlier[name], config)
+    for name in [*given, *also]:
+        if name in OPTIONS and OPTIONS[name].is_replayed and name in earlier and name not in said | overruled:
+            given[name] = _as_option(OPTIONS[name], earlier[name], config)
     return given
-
-
-def was_said(context: typer.Context, name: str) -> bool:
-    """Whether the user gave the option, be it with its default's value."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _read(config: Path) -> Mapping[str, Any]:
@@ -107,38 +76,40 @@ def _read(config: Path) -> Mapping[str, Any]:
     raise UsageError(f"--config {config} cannot be read: {reason}", hint="name the report.json of a run")
 
 
-def _as_option(name: str, value: Any, config: Path) -> Any:
+def _as_option(option: Option, value: Any, config: Path) -> Any:
     """Undo what resolving did to an option: numbers back to text, paths back to paths."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
     fits = {
-        _TEXTS: isinstance(value, str),
-        _PATHS: isinstance(value, str),
-        _LISTS: is_list,
-        (*_INTEGERS, "k"): is_number and isinstance(value, int),
-        _NUMBERS: is_number or isinstance(value, str),
-        _FLAGS: isinstance(value, bool),
-        _REPEATABLE_NUMBERS: is_number or isinstance(value, str) or is_list,
+        "text": isinstance(value, str),
+        "path": isinstance(value, str),
+        "texts": is_list,
+        "integer": is_number and isinstance(value, int),
+        "number": is_number or isinstance(value, str),
+        "flag": isinstance(value, bool),
+        "numbers": is_number or isinstance(value, str) or is_list,
     }
-    fitting = any(fit for names, fit in fits.items() if name in names)
-    if not fitting and not (value is None and name in _NULLABLE):
+    may_be_null = option.default is None and option.kind not in ("texts", "numbers") and not option.words
+    if not fits[option.kind] and not (value is None and may_be_null):
         raise UsageError(
-            f"--config {config}: {value!r} is no value for {name}",
-            hint=f"give --{name.replace('_', '-')} on the command line, or an unchanged report.json",
+            f"--config {config}: {value!r} is no value for {option.name}",
+            hint=f"give {option.flag} on the command line, or an unchanged report.json",
         )
-    if value is None or name in (*_LISTS, *_FLAGS, *_INTEGERS, "k"):
+    if value is None or option.kind in ("texts", "flag", "integer"):
         return value
-    if name in _REPEATABLE_NUMBERS:
+    if option.kind == "numbers":
         return value if is_list else [str(value)]
-    if name in _PATHS:
+    if option.kind == "path":
         return Path(value)
-    return _RESOLVED_DEFAULTS.get((name, value), str(value))
+    return _RESOLVED_DEFAULTS.get((option.name, value), str(value))
 
 
 def replayed_options(options: Mapping[str, Any], source: Path) -> dict[str, Any]:
     """The options of an earlier run, as the command line gives them; what it had not is left out."""
     return {
-        name: _as_option(name, options[name], source) for name in OF_FOLDS if options.get(name) is not None
+        option.name: _as_option(option, options[option.name], source)
+        for option in OPTIONS.values()
+        if option.is_replayed and options.get(option.name) is not None
     }
 
 
@@ -174,7 +145,6 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
     """
     from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.data.destination import REPORT_NAME
-    from clustersplit_cli.options import check_options
     from clustersplit_cli.verification.inputs import features_path, locate_inputs
 
     unsaid = dict.fromkeys(("columns", "label", "domain", "stratify", "exclude", "id", *COMPANIONS))
@@ -185,8 +155,7 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
         "memory": given["memory"],
         "threads": given["threads"],
     }
-    names = [field.name for field in fields(SplitOptions) if field.name in earlier]
-    options = check_options(SplitOptions(**{name: earlier[name] for name in names}))
+    options = checked_options(earlier)
     moved = {name: given[name] for name in ("features", *COMPANIONS)}
     request = locate_inputs(directory, report, read_request(Path(), earlier), moved)
     stated = request.path if given["features"] else features_path(report)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clustersplit_cli.cli.engine import layout_and_plan
+from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output
 from clustersplit_cli.engines.options import DASK, EngineOptions
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import SplitOptions
 from clustersplit_cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -309,13 +309,11 @@ def _run_partition(
     """Check everything that can be checked, then read, part and write."""
     from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.options import check_options
     from clustersplit_cli.pipeline.partitioning import partition
 
     if given["out"] == STDOUT:
         raise UsageError(f"--out - cannot hold {parting.what}", hint="name a directory with --out")
-    known = {field.name for field in fields(SplitOptions)} & set(given)
-    checked = check_options(SplitOptions(**{name: given[name] for name in known}))
+    checked = checked_options(given)
     output = Output.from_options(features, given, suffix)
     console = stderr_console()
     dataset, result = read_and_work(

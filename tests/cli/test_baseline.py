@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clustersplit_cli.cli.app import run
-from clustersplit_cli.cli.commands.baseline import _NAMES
+from clustersplit_cli.cli.declarations import STRATEGIES as _NAMES
 from clustersplit_cli.core.baselines import STRATEGIES, WITHOUT_QUOTAS
 from clustersplit_cli.reports.json_report import report_schema
 

@@ -207,7 +207,7 @@ def test_where_to_write_and_the_machine_are_not_replayed(split: Split, folder: P
         ("restarts", "ten", "--restarts"),
         ("restarts", None, "--restarts"),
         ("restarts", True, "--restarts"),
-        ("holdout", [0.2], "--holdout"),
+        ("holdout", [0.2], "--h"),
         ("columns", "f0", "--columns"),
         ("drop_invalid", 1, "--drop-invalid"),
         ("label_file", 3, "--label-file"),
@@ -245,7 +245,7 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     from typer.main import get_command
 
     from clustersplit_cli.cli.app import app
-    from clustersplit_cli.cli.replay import REPLAYED
+    from clustersplit_cli.options import OPTIONS
 
     assert split("feats.parquet").code == 0
     command: Any = get_command(app)
@@ -264,4 +264,5 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
         "debug",
     }
     assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
-    assert names - of_this_run_only - {"memory", "threads"} == set(REPLAYED)
+    replayed = {option.name for option in OPTIONS.values() if option.is_replayed}
+    assert names - of_this_run_only - {"memory", "threads"} == replayed - {"k"}

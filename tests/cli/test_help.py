@@ -14,7 +14,6 @@ from typer.main import get_command
 
 from clustersplit_cli import __version__
 from clustersplit_cli.cli.app import app, run
-from clustersplit_cli.cli.commands.split import split as split_function
 
 COMMAND: Any = get_command(app)
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_data" / "gas.parquet"
@@ -174,18 +173,6 @@ def test_completion_knows_options_and_their_words(shell: str, command: Callable[
     assert "--standardize" in completed("clustersplit split --stan")
     answer = completed("clustersplit split x --kernel ")
     assert all(word in answer for word in ("rbf", "linear", "cosine", "polynomial"))
-
-
-def test_the_function_and_the_command_have_the_same_defaults() -> None:
-    """The options object is what the Python side uses: both must start from the same values."""
-    from dataclasses import fields
-    from inspect import signature
-
-    from clustersplit_cli.options import SplitOptions
-
-    defaults = {name: parameter.default for name, parameter in signature(split_function).parameters.items()}
-    for field in fields(SplitOptions):
-        assert defaults[field.name] == field.default, field.name
 
 
 def test_a_quiet_split_without_warnings_imports_nothing_slow_that_it_can_do_without(tmp_path: Any) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli import run as pieces
+from clustersplit_cli.cli.declarations import STRATEGIES
+from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, stem
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import OutputError, UsageError
-from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,104 +26,23 @@ if TYPE_CHECKING:
     from clustersplit_cli.progress import Progress
 
 _LEAVE_ONE_OUT = "leave-one-domain-out"
-_NAMES = (
-    "random",
-    "greedy",
-    "nearest-neighbours",
-    "nearest-neighbours-total",
-    "unconstrained",
-    _LEAVE_ONE_OUT,
-)
-StrategyName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STRATEGY",
-        help=", ".join(_NAMES[:-1]) + f" or {_NAMES[-1]}.",
-        autocompletion=lambda: list(_NAMES),
-        show_default=False,
-    ),
-]
-Leave = Annotated[
-    str | None,
-    typer.Option(
-        "--leave",
-        rich_help_panel=opt.CONSTRAINTS,
-        metavar="NAME",
-        help=f"With {_LEAVE_ONE_OUT}: the domain that becomes the validation set.",
-        show_default="all in turn, a directory each",
-    ),
-]
-Out = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        rich_help_panel=opt.OUTPUT,
-        metavar="DIR",
-        help="Output directory; `-` with --format txt writes only validation indices, to stdout.",
-        show_default="<name>_<strategy>",
-    ),
-]
 
 
-def baseline(
-    context: typer.Context,
-    strategy: StrategyName,
-    features: opt.Features,
-    columns: opt.Columns = None,
-    label: opt.Label = None,
-    domain: opt.Domain = None,
-    label_file: opt.LabelFile = None,
-    domain_file: opt.DomainFile = None,
-    metadata: opt.Metadata = None,
-    id: opt.IdColumn = None,
-    exclude: opt.Exclude = None,
-    drop_invalid: opt.DropInvalid = False,
-    holdout: opt.Holdout = "0.2",
-    stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = None,
-    rounding: opt.Rounding = None,
-    leave: Leave = None,
-    kernel: opt.Kernel = "rbf",
-    gamma: opt.Gamma = None,
-    degree: opt.Degree = None,
-    standardize: opt.Standardize = "none",
-    nystrom: opt.Nystrom = "auto",
-    seed: opt.Seed = 0,
-    memory: opt.Memory = None,
-    threads: opt.Threads = None,
-    engine: scale.Engine = "auto",
-    spill: scale.Spill = None,
-    scheduler: scale.Scheduler = None,
-    out: Out = None,
-    format: opt.Format = None,
-    annotate: opt.Annotate = None,
-    force: opt.Force = False,
-    json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Split a feature file by another strategy, to compare with.
-
-    random draws rows from every cell. greedy is k-means whose quotas are kept by assigning greedily and
-    swapping (Wecker et al. 2020). nearest-neighbours takes the rows nearest to a random one from every cell,
-    nearest-neighbours-total from all rows (Søgaard et al. 2021). unconstrained is kernel k-means with the
-    total size only. leave-one-domain-out makes one domain the validation set. Distances are --kernel's.
-    """
-    _run(strategy, features, dict(context.params))
+def run(context: typer.Context) -> None:
+    """Split a feature file by another strategy."""
+    _run(context.params["strategy"], context.params["features"], dict(context.params))
 
 
 def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
     from clustersplit_cli.cli.commands.split import inputs_of, read_request, reading_config
     from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.options import check_options
     from clustersplit_cli.pipeline import baseline as baselines
     from clustersplit_cli.progress import Stopwatch
 
     watch = Stopwatch()
     _check_strategy(strategy, given)
-    names = {field.name for field in fields(SplitOptions)} & set(given)
-    checked = check_options(SplitOptions(**{name: given[name] for name in names}))
+    checked = checked_options(given)
     request = read_request(features, given)
     output = Output.from_options(features, {**given, "out": given["out"] or f"{stem(features)}_{strategy}"})
     engine = scale.engine_options(given)
@@ -182,8 +101,8 @@ def load_with_domains(
 
 def _check_strategy(strategy: str, given: Mapping[str, Any]) -> None:
     """Refuse strategies that do not exist, and options that would have no effect."""
-    if strategy not in _NAMES:
-        raise UsageError(f"strategy '{strategy}' is unknown", hint=f"choose one of {', '.join(_NAMES)}")
+    if strategy not in STRATEGIES:
+        raise UsageError(f"strategy '{strategy}' is unknown", hint=f"choose one of {', '.join(STRATEGIES)}")
     if strategy != _LEAVE_ONE_OUT and given["leave"] is not None:
         raise UsageError(f"--leave has no meaning for {strategy}", hint=f"use it with {_LEAVE_ONE_OUT}")
     if strategy == _LEAVE_ONE_OUT and given["leave"] is None:

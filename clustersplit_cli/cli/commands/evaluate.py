@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli import options as opt
-from clustersplit_cli.cli.commands import evaluate_options as own
+from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import stem
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped
 from clustersplit_cli.errors import UnfinishedError, UsageError
-from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,57 +25,9 @@ if TYPE_CHECKING:
 PROBE_ROWS = 1000
 
 
-def evaluate(
-    context: typer.Context,
-    features: opt.Features,
-    columns: opt.Columns = None,
-    label: opt.Label = None,
-    domain: opt.Domain = None,
-    label_file: opt.LabelFile = None,
-    domain_file: opt.DomainFile = None,
-    metadata: opt.Metadata = None,
-    exclude: opt.Exclude = None,
-    drop_invalid: opt.DropInvalid = False,
-    probe: own.Probe = None,
-    probe_rows: own.ProbeRows = None,
-    command: own.Command = None,
-    space: own.SpaceFile = None,
-    timeout: own.Timeout = None,
-    search: own.Search = 20,
-    repeats: own.Repeats = 3,
-    evaluation_domain: own.EvaluationDomain = None,
-    strategy: own.Strategies = None,
-    folds: own.FoldCount = None,
-    select: own.Select = "mean",
-    refit: own.Refit = False,
-    jobs: own.Jobs = None,
-    holdout: opt.Holdout = "0.2",
-    rounding: opt.Rounding = None,
-    gamma: opt.Gamma = None,
-    standardize: opt.Standardize = "none",
-    nystrom: opt.Nystrom = "auto",
-    restarts: opt.Restarts = 10,
-    effort: opt.Effort = "fast",
-    max_iter: opt.MaxIter = 100,
-    seed: opt.Seed = 0,
-    memory: opt.Memory = None,
-    threads: opt.Threads = None,
-    out: own.Out = None,
-    resume: own.Resume = False,
-    force: opt.Force = False,
-    html: opt.Html = False,
-    json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Check on your own data whether models chosen on a cluster split do better on an unseen domain.
-
-    Every domain in turn is set aside as E. Models with hyper-parameters drawn at random are trained on the
-    training side of every strategy's split of the others, chosen on its validation side by class-balanced
-    accuracy, and tested on E; nothing is chosen with E in sight. Writes every trial, report.json and, with
-    --html, plots. Probes need clustersplit[sklearn].
-    """
-    _run(features, dict(context.params))
+def run(context: typer.Context) -> None:
+    """Evaluate strategies on a feature file."""
+    _run(context.params["features"], dict(context.params))
 
 
 def _run(features: Path, given: dict[str, Any]) -> None:
@@ -87,12 +37,10 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     from clustersplit_cli.data.destination import check_destination, is_vacant, resolve
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
-    from clustersplit_cli.options import check_options
     from clustersplit_cli.progress import Stopwatch
 
     watch = Stopwatch()
-    names = {field.name for field in fields(SplitOptions)} & set(given)
-    checked = check_options(SplitOptions(**{name: given[name] for name in names}))
+    checked = checked_options(given)
     plan = _plan(given, checked)
     if given["resume"] and given["force"]:
         raise UsageError("--resume goes on and --force starts over", hint="use one of them")

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import options as opt
-from clustersplit_cli.cli.replay import was_said
+from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import SplitOptions
-
-SizesOnly = Annotated[
-    bool,
-    typer.Option(
-        "--sizes-only",
-        rich_help_panel=opt.CONSTRAINTS,
-        help="Make no folds: show what each would get of every cell, and which cells are too small.",
-    ),
-]
 
 _IDLE = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter", "seed"),
@@ -39,7 +27,6 @@ def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, A
     from clustersplit_cli.cli.run import check_folds, counting_job
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.data.readers.naming import report_path
-    from clustersplit_cli.options import check_options
     from clustersplit_cli.pipeline.fold_sizes import sizes_in_memory, sizes_in_pieces
     from clustersplit_cli.reports.fold_sizes import render_fold_sizes
     from clustersplit_cli.reports.json_report import render_json
@@ -52,8 +39,7 @@ def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, A
         )
     check_folds(given["k"])
     engine = scale.engine_options(given)
-    asked = {field.name for field in fields(SplitOptions)} & set(given) - set(_IDLE)
-    checked = check_options(SplitOptions(**{name: given[name] for name in asked}))
+    checked = checked_options({name: value for name, value in given.items() if name not in _IDLE})
     request = read_request(features, given)
     engine, reason = scale.settle_for_reading(engine, request, checked)
     console = stderr_console()

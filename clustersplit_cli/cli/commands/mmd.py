@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import options as opt
-from clustersplit_cli.cli.commands import mmd_options as own
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import CheckFailedError, UsageError
 
@@ -21,57 +19,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.reports.mmd_summary import MMDReport
 
 
-def mmd(
-    context: typer.Context,
-    features: opt.FeatureFiles,
-    split: own.Split = None,
-    train: own.Train = None,
-    val: own.Val = None,
-    by: own.By = None,
-    within: own.Within = None,
-    evaluation: own.Evaluation = None,
-    evaluation_domain: own.EvaluationDomain = None,
-    columns: opt.Columns = None,
-    label: opt.Label = None,
-    domain: opt.Domain = None,
-    label_file: opt.LabelFile = None,
-    domain_file: opt.DomainFile = None,
-    metadata: opt.Metadata = None,
-    exclude: opt.Exclude = None,
-    drop_invalid: opt.DropInvalid = False,
-    estimator: own.Estimator = "biased",
-    kernel: opt.Kernel = "rbf",
-    gamma: opt.Gamma = None,
-    degree: opt.Degree = None,
-    standardize: opt.Standardize = "none",
-    exact: own.Exact = False,
-    nystrom: own.Nystrom = "auto",
-    permutations: own.PermutationCount = 0,
-    seed: own.Seed = 0,
-    memory: opt.Memory = None,
-    threads: opt.Threads = None,
-    engine: scale.Engine = "auto",
-    spill: scale.Spill = None,
-    scheduler: scale.Scheduler = None,
-    fail_above: own.FailAbove = None,
-    fail_below: own.FailBelow = None,
-    fail_if_invalid: own.FailIfInvalid = False,
-    witness: own.Witness = None,
-    force: own.Force = False,
-    json: own.Json = False,
-    quiet: own.Quiet = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Measure the maximum mean discrepancy (MMD) between groups of rows.
-
-    One file with --split, or with --train and --val, compares the sides of a split; with --by, the groups of
-    a column. Several files are compared with each other. All pairs share one kernel, whose width is resolved
-    on all rows together; with --split, options not given here are those of its report.
-    """
-    _run(context)
-
-
-def _run(context: typer.Context) -> None:
+def run(context: typer.Context) -> None:
     """Check everything that can be checked, then read, measure and show."""
     from clustersplit_cli.cli.commands.mmd_input import MMDInput, measure_in_pieces, settled_for_mmd
     from clustersplit_cli.cli.console import progress_bar, stderr_console

@@ -11,11 +11,12 @@ import typer
 
 from clustersplit_cli.cli.commands.split import inputs_of, read_request
 from clustersplit_cli.cli.engine import refuse_local_urls
-from clustersplit_cli.cli.replay import was_said, with_earlier_options
+from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.cli.replay import with_earlier_options
 from clustersplit_cli.cli.run import running_job
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
-from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
+from clustersplit_cli.options import CheckedOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 _KERNEL_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "exact")
 _MEASURING_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "memory", "threads")
-_FROM_REPORT = (
-    *("columns", "label", "domain", "label_file", "domain_file", "metadata", "stratify", "exclude", "id"),
-    *("drop_invalid", "kernel", "gamma", "degree", "standardize", "nystrom", "seed"),
-)
 _COMPANIONS = ("label_file", "domain_file", "metadata")
 # Strategies whose sides are not chosen by looking at the features.
 _NOT_OPTIMISED = ("random", "leave-one-domain-out")
@@ -63,7 +60,7 @@ class MMDInput:
             from clustersplit_cli.data.runs import load_run
 
             run = load_run(given["split"])
-            given = with_earlier_options(context, run.report_path, _FROM_REPORT)
+            given = with_earlier_options(context, run.report_path, ("stratify", "id"))
         given.setdefault("stratify", ["none"])
         given.setdefault("id", None)
         if given["exact"]:
@@ -72,7 +69,7 @@ class MMDInput:
                     f"--exact and --nystrom {given['nystrom']} contradict each other", hint="use one of them"
                 )
             given["nystrom"] = "off"
-        checked = check_options(SplitOptions(**{name: given[name] for name in _MEASURING_OPTIONS}))
+        checked = checked_options({name: given[name] for name in _MEASURING_OPTIONS})
         reuses = run is not None and not any(was_said(context, name) for name in _KERNEL_OPTIONS)
         return cls(given, checked, within, run, reuses)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli import options as opt
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,59 +20,9 @@ if TYPE_CHECKING:
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
-Directory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", help="A directory that `split`, `kfold` or `baseline` wrote.", show_default=False
-    ),
-]
-FeaturesPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--features",
-        rich_help_panel=opt.INPUT,
-        metavar="FEATURES",
-        help="Where the input is now.",
-        show_default="its path in the report, from the working directory or the run's",
-    ),
-]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        rich_help_panel=opt.OUTPUT,
-        metavar="FILE",
-        help="Where to write the page.",
-        show_default="DIR/report.html",
-    ),
-]
-Force = Annotated[
-    bool, typer.Option("--force", rich_help_panel=opt.OUTPUT, help="Replace the file if it exists.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=opt.OUTPUT, help="No progress.")]
 
-
-def report(
-    context: typer.Context,
-    directory: Directory,
-    features: FeaturesPath = None,
-    label_file: opt.LabelFile = None,
-    domain_file: opt.DomainFile = None,
-    metadata: opt.Metadata = None,
-    output: Page = None,
-    force: Force = False,
-    memory: opt.Memory = None,
-    threads: opt.Threads = None,
-    quiet: Quiet = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Draw an earlier run as one HTML page that works offline.
-
-    The page shows the rows on a map, how far the sides are apart compared with random splits, whether every
-    cell keeps its share, and what drives the shift. The numbers are those of the run; what is
-    drawn besides is computed again from the input. Needs clustersplit[report].
-    """
+def run(context: typer.Context) -> None:
+    """Draw an earlier run."""
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.data.destination import PAGE_NAME
     from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
@@ -81,15 +30,17 @@ def report(
     from clustersplit_cli.reports.html_page import check_available
 
     check_available()
+    given = dict(context.params)
+    directory, quiet = given["directory"], given["quiet"]
     run = load_parts(directory) if is_parted(read_report(directory)[0]["config"]) else load_run(directory)
-    target = output or directory / PAGE_NAME
+    target = given["output"] or directory / PAGE_NAME
     console = stderr_console()
     for line in recover(target):
         console.print(f"note: {line}", soft_wrap=True)
-    check_file_destination(target, force=force)
+    check_file_destination(target, force=given["force"])
     with progress_bar(console, quiet=quiet) as progress:
-        page = _page(run, dict(context.params), progress)
-        with staged_file(target, force=force) as file:
+        page = _page(run, given, progress)
+        with staged_file(target, force=given["force"]) as file:
             file.write_bytes(page.encode("utf-8", "backslashreplace"))
     if not quiet:
         console.print(f"wrote {target}", soft_wrap=True, markup=False)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli import run as pieces
+from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.output import Output
-from clustersplit_cli.cli.replay import was_said, with_earlier_options
+from clustersplit_cli.cli.replay import with_earlier_options
 from clustersplit_cli.cli.run import read_and_work, run_named_parts, show_result
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import SplitOptions, parse_families
+from clustersplit_cli.options import parse_families
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
@@ -25,62 +24,10 @@ if TYPE_CHECKING:
     from clustersplit_cli.progress import Progress, Stopwatch
 
 
-def split(
-    context: typer.Context,
-    features: opt.Features,
-    columns: opt.Columns = None,
-    label: opt.Label = None,
-    domain: opt.Domain = None,
-    label_file: opt.LabelFile = None,
-    domain_file: opt.DomainFile = None,
-    metadata: opt.Metadata = None,
-    id: opt.IdColumn = None,
-    exclude: opt.Exclude = None,
-    drop_invalid: opt.DropInvalid = False,
-    holdout: opt.Holdout = "0.2",
-    parts: opt.Parts = None,
-    stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = None,
-    rounding: opt.Rounding = None,
-    label_bins: opt.LabelBins = None,
-    keep_together: opt.KeepTogether = None,
-    force_train: opt.ForceTrain = None,
-    force_val: opt.ForceVal = None,
-    kernel: opt.Kernel = "rbf",
-    gamma: opt.Gamma = None,
-    degree: opt.Degree = None,
-    standardize: opt.Standardize = "none",
-    nystrom: opt.Nystrom = "auto",
-    restarts: opt.Restarts = 10,
-    effort: opt.Effort = "normal",
-    max_iter: opt.MaxIter = 100,
-    seed: opt.Seed = 0,
-    solver: opt.Solver = "auto",
-    certify: opt.Certify = "auto",
-    bound: opt.Bound = "auto",
-    memory: opt.Memory = None,
-    threads: opt.Threads = None,
-    engine: scale.Engine = "auto",
-    passes: scale.Passes = None,
-    spill: scale.Spill = None,
-    scheduler: scale.Scheduler = None,
-    out: opt.Out = None,
-    format: opt.Format = None,
-    annotate: opt.Annotate = None,
-    html: opt.Html = False,
-    force: opt.Force = False,
-    config: opt.Config = None,
-    json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Split a feature file into training and validation rows.
-
-    The validation rows differ from the training rows as much as possible, measured by the maximum mean
-    discrepancy, while every (label, domain) cell keeps its share h. Writes train and val index
-    files and report.json. With --parts, any number of parts of any shares.
-    """
-    given = with_earlier_options(context, config)
+def run(context: typer.Context) -> None:
+    """Split a feature file into two parts, or into named ones."""
+    given = with_earlier_options(context, context.params["config"])
+    features = given["features"]
     if given["parts"] is None:
         _run(features, given)
     else:
@@ -91,9 +38,8 @@ def split(
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
     from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.options import check_options
 
-    checked = check_options(SplitOptions(**{field.name: given[field.name] for field in fields(SplitOptions)}))
+    checked = checked_options(given)
     engine = scale.engine_options(given)
     request = read_request(features, given)
     output = Output.from_options(features, given)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import options as opt
 from clustersplit_cli.cli import run as pieces
+from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.engines.options import AUTO, LOCAL
 from clustersplit_cli.errors import (
     CheckFailedError,
@@ -20,7 +20,6 @@ from clustersplit_cli.errors import (
     InputError,
     UsageError,
 )
-from clustersplit_cli.options import SplitOptions
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
@@ -28,50 +27,6 @@ if TYPE_CHECKING:
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.verification import Check
-
-OTHERS = "Splits by other tools"
-Subject = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PATH",
-        help="A directory that `split` or `baseline` wrote; with --train and --val, the features.",
-        show_default=False,
-    ),
-]
-FeaturesPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--features",
-        rich_help_panel=opt.INPUT,
-        metavar="FEATURES",
-        help="Where the input is now.",
-        show_default="its path in the report, from the working directory or the run's",
-    ),
-]
-Train = Annotated[
-    Path | None,
-    typer.Option(
-        "--train", rich_help_panel=OTHERS, metavar="FILE", help="Training rows: NPY, text or Parquet."
-    ),
-]
-Val = Annotated[
-    Path | None,
-    typer.Option("--val", rich_help_panel=OTHERS, metavar="FILE", help="Validation rows."),
-]
-Rerun = Annotated[
-    bool,
-    typer.Option(
-        "--rerun",
-        rich_help_panel=opt.METHOD,
-        help="Also search again, and compare the split, the trace and all restarts.",
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", rich_help_panel=opt.OUTPUT, help="Also print the checks to stdout.")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", rich_help_panel=opt.OUTPUT, help="Show only checks that failed.")
-]
 
 # A run directory has its own configuration; its files may have moved.
 _MOVABLE = ("label_file", "domain_file", "metadata", "force_train", "force_val")
@@ -82,64 +37,24 @@ _ONLY_FOR_OTHERS = (
 _ONLY_FOR_RUNS = ("features", "rerun")
 
 
-def verify(
-    context: typer.Context,
-    path: Subject,
-    features: FeaturesPath = None,
-    label_file: opt.LabelFile = None,
-    domain_file: opt.DomainFile = None,
-    metadata: opt.Metadata = None,
-    train: Train = None,
-    val: Val = None,
-    columns: opt.Columns = None,
-    label: opt.Label = None,
-    domain: opt.Domain = None,
-    exclude: opt.Exclude = None,
-    drop_invalid: opt.DropInvalid = False,
-    holdout: opt.Holdout = "0.2",
-    stratify: opt.Stratify = None,
-    tolerance: opt.Tolerance = None,
-    rounding: opt.Rounding = None,
-    label_bins: opt.LabelBins = None,
-    keep_together: opt.KeepTogether = None,
-    force_train: opt.ForceTrain = None,
-    force_val: opt.ForceVal = None,
-    rerun: Rerun = False,
-    memory: opt.Memory = None,
-    threads: opt.Threads = None,
-    engine: scale.Engine = "auto",
-    spill: scale.Spill = None,
-    scheduler: scale.Scheduler = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Check a split: recompute everything from the input and the index files.
-
-    For a directory that `split` or `baseline` wrote, only the configuration is taken from its report, and
-    whatever else the report states is computed again. For a split by another tool give the features, --train
-    and --val: it must be a split of the rows, and every cell must have its share. Exits with 1 if a
-    check fails.
-    """
+def run(context: typer.Context) -> None:
+    """Check a split by this tool or by another."""
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
     from clustersplit_cli.reports.json_report import render_json
     from clustersplit_cli.reports.verification import render_verification, verification
 
     given = dict(context.params)
-    said = {
-        name
-        for name in given
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-    }
-    by_others = train is not None or val is not None
+    said = {name for name in given if was_said(context, name)}
+    by_others = given["train"] is not None or given["val"] is not None
+    path, quiet = given["path"], given["quiet"]
     _refuse_mixture(said, by_others)
     console = stderr_console()
     with progress_bar(console, quiet=quiet) as progress:
         checks = _of_others(path, given, progress) if by_others else _of_run(path, given, progress)
         found = verification(str(path), tuple(checks))
     render_verification(found, console=console, failures_only=quiet)
-    if json:
+    if given["json"]:
         print_to_stdout(render_json(found))
     if not found.passed:
         names = ", ".join(check.name for check in found.failures)
@@ -171,7 +86,7 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
     from clustersplit_cli.verification import verify_split
     from clustersplit_cli.verification.files import read_pair
 
-    options = _checked({name: given[name] for name in ("holdout", "tolerance", "rounding", "memory")})
+    options = checked_options({name: given[name] for name in ("holdout", "tolerance", "rounding", "memory")})
     request = read_request(path, {**given, "id": None})
     indices = read_pair(given["train"], given["val"])
     yield from verify_split(indices, load(request, progress), options)
@@ -200,9 +115,9 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     try:
         report = load_report(text, source=REPORT_NAME)
         earlier = {**_unsaid(), **replayed_options(report["config"], directory / REPORT_NAME)}
-        options = _checked(
+        options = checked_options(
             {
-                **{name: earlier[name] for name in _SPLIT_OPTIONS if name in earlier},
+                **earlier,
                 "memory": given["memory"],
                 "threads": given["threads"],
             }
@@ -318,16 +233,7 @@ def _made(report: Mapping[str, Any]) -> dict[str, Any]:
     return {name: report["config"][name] for name in ("k", "parts") if name in report["config"]}
 
 
-_SPLIT_OPTIONS = tuple(field.name for field in fields(SplitOptions))
-
-
 def _unsaid() -> dict[str, Any]:
     """Reading options that a run did not use."""
     nothing = dict.fromkeys(("columns", "label", "domain", "stratify", "exclude", "id", *_MOVABLE))
     return {**nothing, "drop_invalid": False}
-
-
-def _checked(given: Mapping[str, Any]) -> CheckedOptions:
-    from clustersplit_cli.options import check_options
-
-    return check_options(SplitOptions(**given))
