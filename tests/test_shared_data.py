@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -85,3 +87,16 @@ def test_real_data_is_split_as_promised(name: str, cells: tuple[str, ...], kerne
     assert certificate.objective == pytest.approx(report.objective.psi, rel=1e-6)
     random = report.baselines.random
     assert report.mmd.value > random.mmd_mean + 10 * random.mmd_sd
+
+
+def test_folds_of_tied_rows_come_to_an_end(tmp_path: Path) -> None:
+    """Half of the rows are zero and the others small integers, so most distances are equal or nearly so."""
+    path = SHARED / "kfold_hang.arrow"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not beside the repository, in ../shared/data")
+    words = [*("kfold", path, "--kernel", "linear", "--threads", "2", "--restarts", "5", "--k", "5")]
+    # `run` kills what has not ended by then, and raises.
+    subprocess.run(
+        [sys.executable, "-m", "clustersplit_cli", *words, "--out", tmp_path / "out"], check=True, timeout=60
+    )
+    assert np.bincount(np.load(tmp_path / "out" / "folds.npy")).tolist() == [40] * 5

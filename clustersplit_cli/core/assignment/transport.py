@@ -3,7 +3,13 @@
 A transportation problem per cell, with few parts and many rows. Its dual has one price per part: rows go to
 the part that is cheapest with its price. Coordinate ascent finds prices at which nearly as many rows come
 as there is room for; the few that are too many move on along shortest paths between parts, which keeps
-the assignment optimal for its counts until the counts are right: there never is a negative cycle.
+the assignment optimal for its counts until the counts are right (successive shortest paths).
+
+It ends on every input. The ascent makes at most `MAX_SWEEPS` sweeps. Every path moves at least one row from a
+part that has too many to one that has too few, and no path makes another part exceed what it holds; so there
+are no more paths than rows that were out of place, at most twice as many as the cell has. Paths are found by
+Dijkstra's algorithm on reduced costs, of which those below zero, by rounding, count as zero: it visits
+every part once, whatever the costs.
 """
 
 from __future__ import annotations
@@ -15,6 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_SWEEPS = 40
+MOST_EXPONENT = 1023
+FARTHEST = 8.0
+SLIP = 16 * np.finfo(np.float64).eps
+"""Moves whose costs differ by less than this share of a row's costs differ by rounding."""
 
 Labels = NDArray[np.int64]
 Prices = NDArray[np.float64]
@@ -35,14 +45,30 @@ def transport(
     -------
     The part of every row, shape (r, m), exactly optimal; and the prices found, shape (r, k).
     """
-    exact = np.asarray(costs, dtype=np.float64)
-    found = _ascend(
-        exact, lower, upper, np.zeros((len(exact), len(lower))) if prices is None else prices.copy()
-    )
+    exact, scale = _scaled(np.asarray(costs, dtype=np.float64))
+    with np.errstate(over="ignore"):
+        begun = np.zeros((len(exact), len(lower))) if prices is None else prices / scale
+    # A price beyond all costs says no more than one that is just beyond them.
+    found = _ascend(exact, lower, upper, np.clip(begun, -FARTHEST, FARTHEST))
     labels = (exact + found[:, None, :]).argmin(axis=2)
     for run in range(len(exact)):
         _mend(exact[run], lower, upper, found[run], labels[run])
-    return labels, found
+    return labels, found * scale
+
+
+def _scaled(costs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Divide every run's costs by a power of two, which rounds nothing, so that the largest is about 1.
+
+    Returns
+    -------
+    The costs, and what they were divided by, shape (r, 1).
+    """
+    largest = np.abs(costs).max(axis=(1, 2), initial=0.0)
+    if not np.isfinite(largest).all():  # what overflowed counts as the largest cost there is
+        costs = np.nan_to_num(costs, nan=np.finfo(np.float64).max)
+        largest = np.abs(costs).max(axis=(1, 2), initial=0.0)
+    exponent = np.minimum(np.frexp(largest)[1], MOST_EXPONENT)
+    return np.ldexp(costs, -exponent[:, None, None]), np.ldexp(1.0, exponent)[:, None]
 
 
 def _ascend(
@@ -131,10 +157,10 @@ def _mend(
     prices: Prices,
     labels: Labels,
 ) -> None:
-    """Move rows along shortest paths until every part is within its bounds; `labels` is changed.
+    """Move rows along shortest paths until every part is within its bounds; changes `labels` and `prices`.
 
-    Besides the parts there is a hub, the last node: what parts have beyond their lower bounds flows
-    through it, so a path over it exchanges room within the bounds.
+    Besides the parts there is a hub, the last node, whose price stays 0: what parts have beyond their lower
+    bounds flows through it, so a path over it exchanges room within the bounds.
     """
     m, k = costs.shape
     counts = np.bincount(labels, minlength=k)
@@ -142,70 +168,79 @@ def _mend(
     excess = np.append(counts - held, held.sum() - m)
     if not excess.any():
         return
+    potentials = np.append(prices, 0.0)
     moves = np.full((k + 1, k + 1), np.inf)
-    movers = np.zeros((k, k), dtype=np.int64)
     change = costs - costs[np.arange(m), labels][:, None]
+    slack = SLIP * np.abs(costs).max(axis=1)
     for part in range(k):
-        _survey(change, labels, part, moves, movers)
+        moves[part, :k] = _cheapest_moves(change, labels, part)
     while excess.any():
         moves[:k, k] = np.where(held < upper, 0.0, np.inf)
         moves[k, :k] = np.where(held > lower, 0.0, np.inf)
-        path = _shortest_path(moves, excess)
-        excess[path[0]] -= 1
-        excess[path[-1]] += 1
-        touched = set()
-        for start, end in pairwise(path):
+        reduced = np.maximum(moves + potentials - potentials[:, None], 0.0)
+        path, distance = _shortest_path(reduced, excess)
+        potentials -= distance
+        steps = list(pairwise(path))
+        # Rows that cost the same go the same way together.
+        going = {
+            (start, end): np.flatnonzero((labels == start) & (change[:, end] <= moves[start, end] + slack))
+            for start, end in steps
+            if k not in (start, end)
+        }
+        room = [int((upper - held)[start]) for start, end in steps if end == k]
+        room += [int((held - lower)[end]) for start, end in steps if start == k]
+        number = int(min(excess[path[0]], -excess[path[-1]], *room, *(len(rows) for rows in going.values())))
+        excess[path[0]] -= number
+        excess[path[-1]] += number
+        for start, end in steps:
             if end == k:
-                held[start] += 1
+                held[start] += number
             elif start == k:
-                held[end] -= 1
+                held[end] -= number
             else:
-                row = movers[start, end]
-                labels[row] = end
-                change[row] = costs[row] - costs[row, end]
-                touched |= {start, end}
-        for part in touched:
-            _survey(change, labels, part, moves, movers)
+                rows = going[start, end][:number]
+                labels[rows] = end
+                change[rows] = costs[rows] - costs[rows, end][:, None]
+        for part in {part for step in going for part in step}:
+            moves[part, :k] = _cheapest_moves(change, labels, part)
+    prices[:] = potentials[:k] - potentials[k]
 
 
-def _survey(
-    change: NDArray[np.float64],
-    labels: Labels,
-    part: int,
-    moves: NDArray[np.float64],
-    movers: NDArray[np.int64],
-) -> None:
-    """Find the cheapest row to move from a part to each other one; `change` is what every move costs."""
-    rows = np.flatnonzero(labels == part)
-    k = change.shape[1]
-    if len(rows) == 0:
-        moves[part, :k] = np.inf
-        return
-    inside = change[rows]
-    cheapest = inside.argmin(axis=0)
-    moves[part, :k] = inside[cheapest, np.arange(k)]
-    moves[part, part] = np.inf
-    movers[part] = rows[cheapest]
+def _cheapest_moves(change: NDArray[np.float64], labels: Labels, part: int) -> NDArray[np.float64]:
+    """What it costs at least to move a row from a part to each other; `change` is what every move costs."""
+    least: NDArray[np.float64] = change[labels == part].min(axis=0, initial=np.inf)
+    least[part] = np.inf
+    return least
 
 
-def _shortest_path(moves: NDArray[np.float64], excess: NDArray[np.int64]) -> list[int]:
-    """The cheapest way from a node with too much to one with too little (Bellman and Ford)."""
-    n = len(moves)
+def _shortest_path(
+    lengths: NDArray[np.float64], excess: NDArray[np.int64]
+) -> tuple[list[int], NDArray[np.float64]]:
+    """The shortest way from a node with too much to one with too little (Dijkstra).
+
+    Parameters
+    ----------
+    lengths : (n, n), none of them negative.
+
+    Returns
+    -------
+    The way, and how far every node is, at most as far as its end.
+    """
     distance = np.where(excess > 0, 0.0, np.inf)
-    before = np.full(n, -1)
-    for _ in range(n):
-        through = distance[:, None] + moves
-        best = through.argmin(axis=0)
-        # Ways that are shorter by rounding only would go in circles.
-        rounding = 1e-15 * np.where(np.isfinite(distance), np.abs(distance), 0.0)
-        shorter = through[best, np.arange(n)] < distance - rounding
-        if not shorter.any():
+    before = np.full(len(lengths), -1)
+    is_open = np.ones(len(lengths), dtype=bool)
+    while True:
+        node = int(np.where(is_open, distance, np.inf).argmin())
+        if distance[node] == np.inf or not is_open[node]:
+            raise ValueError("no assignment meets the bounds")
+        if excess[node] < 0:
             break
-        distance = np.where(shorter, through[best, np.arange(n)], distance)
-        before = np.where(shorter, best, before)
-    node = int(np.where(excess < 0, distance, np.inf).argmin())
+        is_open[node] = False
+        through = distance[node] + lengths[node]
+        shorter = is_open & (through < distance)
+        distance[shorter] = through[shorter]
+        before[shorter] = node
     path = [node]
-    while before[node] >= 0 and len(path) <= n:
-        node = int(before[node])
-        path.append(node)
-    return path[::-1]
+    while before[path[-1]] >= 0:
+        path.append(int(before[path[-1]]))
+    return path[::-1], np.minimum(distance, distance[node])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, linprog
 
+from clustersplit_cli.core.assignment import transport as transport_module
 from clustersplit_cli.core.assignment.cbc import solve_transport
 from clustersplit_cli.core.assignment.transport import transport
 
@@ -74,3 +77,100 @@ def test_cbc_agrees_and_ends_in_whole_numbers() -> None:
     assert integral
     rows = np.arange(30)
     assert costs[rows, labels].sum() == pytest.approx(costs[rows, ours[0]].sum(), abs=1e-7)
+
+
+def to_centroids(rng: np.random.Generator, m: int, k: int, scale: float) -> NDArray[np.float64]:
+    """Squared distances of rows of small integers, many of them zero or alike, to centroids of such rows."""
+    rows = rng.integers(0, 3, (m, 3)) * (rng.random((m, 1)) < 0.5) * scale
+    centroids = np.stack([rows[rng.integers(0, m, 7)].sum(axis=0) / 7.0 for _ in range(k)])
+    return np.asarray((centroids**2).sum(axis=1) - 2.0 * rows @ centroids.T + (rows**2).sum(axis=1)[:, None])
+
+
+def relaxed(costs: NDArray[np.float64], lower: Counts, upper: Counts) -> float:
+    """The least cost by scipy's linear program."""
+    m, k = costs.shape
+    found = linprog(
+        costs.reshape(-1),
+        A_eq=np.kron(np.eye(m), np.ones(k)),
+        b_eq=np.ones(m),
+        A_ub=np.concatenate([np.tile(np.eye(k), m), -np.tile(np.eye(k), m)]),
+        b_ub=np.concatenate([upper, -lower]),
+        method="highs",
+    )
+    return float(found.fun)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    m=st.integers(1, 40),
+    k=st.integers(2, 6),
+    slack=st.integers(0, 2),
+    exponent=st.sampled_from([-150, -20, 0, 3, 20, 150]),
+    noise=st.sampled_from([0.0, 1e-16, 1e-12]),
+)
+def test_tied_rows_of_any_scale_are_assigned_in_few_steps(
+    seed: int, m: int, k: int, slack: int, exponent: int, noise: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    costs = to_centroids(rng, m, k, 10.0**exponent)
+    costs *= 1.0 + noise * rng.standard_normal(costs.shape)
+    counts = np.bincount(rng.integers(0, k, m), minlength=k)
+    lower, upper = np.maximum(counts - slack, 0), counts + slack
+    begun = rng.standard_normal((1, k)) * 10.0 ** rng.integers(-300, 300) if seed % 2 else None
+    steps = 0
+    one_path = transport_module._shortest_path
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        assert steps <= 2 * m, "more paths than rows that can be out of place"
+        return one_path(*arguments)
+
+    with mock.patch.object(transport_module, "_shortest_path", counted):
+        labels, prices = transport(costs[None], lower, upper, begun)
+    sizes = np.bincount(labels[0], minlength=k)
+    assert (sizes >= lower).all()
+    assert (sizes <= upper).all()
+    assert np.isfinite(prices).all()
+    scale = float(np.abs(costs).max()) or 1.0
+    cost = float((costs[np.arange(m), labels[0]] / scale).sum())
+    assert cost == pytest.approx(relaxed(costs / scale, lower, upper), abs=1e-9 * m)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, 5e-324])
+def test_costs_that_overflowed_still_give_an_assignment(bad: float) -> None:
+    costs = np.random.default_rng(1).random((2, 30, 3)) * (bad if np.isfinite(bad) else 1.0)
+    if not np.isfinite(bad):
+        costs[:, ::3, 1] = bad
+    quota = np.array([10, 10, 10])
+    labels, prices = transport(costs, quota, quota)
+    again, _ = transport(costs, quota, quota, prices)
+    for run in range(2):
+        assert np.bincount(labels[run]).tolist() == [10, 10, 10]
+        assert np.bincount(again[run]).tolist() == [10, 10, 10]
+
+
+def test_prices_prove_the_assignment_optimal() -> None:
+    rng = np.random.default_rng(5)
+    costs = np.repeat(rng.normal(size=(12, 4)), 5, axis=0)
+    quota = np.array([20, 17, 13, 10])
+    labels, prices = transport(costs[None], quota, quota)
+    dual = float((costs + prices[0]).min(axis=1).sum() - quota @ prices[0])
+    assert dual == pytest.approx(float(costs[np.arange(60), labels[0]].sum()))
+
+
+def test_many_identical_rows_take_few_paths() -> None:
+    costs = np.repeat(np.random.default_rng(2).normal(size=(1, 3, 5)), 10_000, axis=1)
+    quota = np.full(5, 6_000)
+    with mock.patch.object(
+        transport_module, "_shortest_path", wraps=transport_module._shortest_path
+    ) as counted:
+        labels, _ = transport(costs, quota, quota)
+    assert np.bincount(labels[0]).tolist() == quota.tolist()
+    assert counted.call_count < 50
+
+
+def test_bounds_that_nothing_meets_are_refused() -> None:
+    with pytest.raises(ValueError, match="bounds"):
+        transport(np.zeros((1, 5, 2)), np.array([3, 3]), np.array([3, 3]))
