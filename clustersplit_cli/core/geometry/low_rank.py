@@ -12,8 +12,8 @@ from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry, inverse_root
+from clustersplit_cli.core.geometry.scatter import cell_means, within_cells
 from clustersplit_cli.core.parallel import Workers, tiles
-from clustersplit_cli.core.search.starts import cell_means, within_cells
 
 MOST_LANDMARKS = 512
 FEWEST_IN_TWO, MOST_IN_TWO, ROWS_PER_LANDMARK = 256, 384, 16

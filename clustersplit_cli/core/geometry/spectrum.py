@@ -20,7 +20,7 @@ from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.geometry.protocol import Geometry
-from clustersplit_cli.core.search.starts import cell_means
+from clustersplit_cli.core.geometry.scatter import cell_means
 
 LEADING = 24
 """Directions that are known row by row; of a dense kernel the rest is bounded by its Frobenius norm."""

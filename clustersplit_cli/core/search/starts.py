@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +12,10 @@ from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.core.geometry.scatter import cell_means, within_cells
+from clustersplit_cli.core.parallel import tiles
 from clustersplit_cli.core.search.problem import Members, Problem
 
-GRAM_ROWS = 2048
-FEW_CELLS = 64
-"""Rows per cell from which on cells are few."""
 KEYS = 1 << 19
 """Random numbers that are drawn at a time: few enough to stay in cache."""
 WEAKEST = 0.1
@@ -73,26 +70,6 @@ def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Fl
     return both
 
 
-def within_cells(
-    constraints: Constraints,
-    factors: Floats,
-    means: NDArray[np.float64],
-    workers: Workers | None = None,
-) -> NDArray[np.float64]:
-    """(PF)'PF, the scatter of the factors within cells: F'F less the sum of n_g m_g m_g', shape (p, p)."""
-
-    def product(tile: tuple[int, int]) -> Floats:
-        some = factors[slice(*tile)]
-        part: Floats = some.T @ some
-        return part
-
-    pieces = tiles(len(factors), GRAM_ROWS)
-    gram = np.zeros((factors.shape[1],) * 2)
-    for part in map(product, pieces) if workers is None else workers.map(product, pieces):
-        gram += part
-    return np.asarray(gram - (means.T * constraints.cells.sizes) @ means)
-
-
 def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Directions to tilt splits along, shape (p, count).
 
@@ -108,17 +85,6 @@ def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Fl
     signs = rng.choice([-1.0, 1.0], size=len(rows)).astype(factors.dtype)
     directions[:, : len(rows)] = (factors[rows] * signs[:, None]).T
     return directions
-
-
-def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
-    """Mean of the rows of each cell, shape (cells, p)."""
-    grouped = rows if constraints.is_grouped else rows[constraints.order]
-    edges = constraints.offsets
-    if FEW_CELLS * len(edges) > len(grouped):
-        sums = np.add.reduceat(grouped, edges[:-1], axis=0)
-    else:  # adding rows up cell by cell is many times faster
-        sums = np.stack([grouped[start:stop].sum(axis=0) for start, stop in pairwise(edges.tolist())])
-    return np.asarray(sums / constraints.cells.sizes[:, None], dtype=np.float64)
 
 
 def at_targets(constraints: Constraints) -> Selection:
