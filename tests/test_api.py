@@ -189,6 +189,16 @@ def test_sparse_rows_give_the_split_of_dense_ones(
     assert other.report.bound.mmd_upper == pytest.approx(one.report.bound.mmd_upper, rel=1e-6)
 
 
+def test_sparse_rows_of_groups_give_the_split_of_dense_ones(labels: Any, domains: Any) -> None:
+    rows = np.random.default_rng(6).normal(size=(ROWS, 12))
+    dense = np.where(np.abs(rows) > 0.8, rows, 0)
+    given = {"kernel": "linear", "tolerance": "auto", "groups": np.arange(ROWS) // 4}
+    one = cluster_split(dense, labels, domains, **given)
+    other = cluster_split(scipy.sparse.csr_array(dense), labels, domains, **given)
+    assert same(one, other)
+    assert other.report.mmd.value == pytest.approx(one.report.mmd.value, rel=1e-9)
+
+
 def test_sparse_rows_are_never_made_dense() -> None:
     # Dense, these would take 3.2 GB.
     n, d = 4000, 100_000

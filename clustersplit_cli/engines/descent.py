@@ -13,7 +13,7 @@ from clustersplit_cli.core.assignment.thresholds import Thresholds, find_thresho
 from clustersplit_cli.core.certificate import GAP_TOLERANCE, SMALLEST_OBJECTIVE, FixedPoint
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.exact_sum import merged
-from clustersplit_cli.core.geometry.centroids import FactoredKernel, SplitState
+from clustersplit_cli.core.geometry.factored import FactoredKernel, SplitState
 from clustersplit_cli.core.search.starts import at_targets
 from clustersplit_cli.engines.executor import Engine
 from clustersplit_cli.engines.finishing import Identities, NearThreshold

@@ -16,7 +16,6 @@ from clustersplit_cli.core.certificate import (
 )
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.constraints.requirements import Requirements
-from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.search.problem import Evaluation, Members, evaluate
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Setting
@@ -105,7 +104,7 @@ class Ahead:
     def begin(self, setting: Setting) -> None:
         """Begin to measure the context, unless the search is about to keep all workers busy by passes."""
         self._setting = setting
-        if not isinstance(setting.problem.geometry, FactorGeometry):
+        if not setting.problem.geometry.is_low_rank:
             self.meanwhile()
 
     def meanwhile(self) -> None:
@@ -143,7 +142,7 @@ class Ahead:
         if not self._setting.requirements.separates:
             return None
         problem = self._setting.problem
-        if not isinstance(problem.geometry, FactorGeometry):
+        if not problem.geometry.is_low_rank:
             _ = self._setting.image  # first: the search waits for it
         return measure_context(self._setting, self._stopwatch)
 

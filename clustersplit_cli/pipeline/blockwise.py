@@ -22,7 +22,8 @@ from clustersplit_cli.core.geometry.kernels import (
     prepare_with,
 )
 from clustersplit_cli.core.geometry.nystrom import estimated_trace, trace_rows
-from clustersplit_cli.core.geometry.protocol import choose_landmarks, inverse_root, shuffled
+from clustersplit_cli.core.geometry.protocol import choose_landmarks, shuffled
+from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.data.readers.categories import no_value, value_never_occurs
 from clustersplit_cli.data.readers.naming import shown

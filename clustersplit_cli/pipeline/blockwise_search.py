@@ -14,13 +14,14 @@ from clustersplit_cli.core.bound.bound import factored_bound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.exact_sum import merged
-from clustersplit_cli.core.geometry.centroids import FactoredKernel
+from clustersplit_cli.core.geometry.factored import FactoredKernel
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.problem import Problem, split_weights
+from clustersplit_cli.core.search.problem import Problem
 from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.certificate import FixedPoint
-from clustersplit_cli.core.geometry.centroids import SplitState
+from clustersplit_cli.core.geometry.factored import SplitState
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.data.readers.fingerprint import Fingerprints

@@ -12,7 +12,6 @@ import numpy as np
 
 from clustersplit_cli.core.baselines import WITHOUT_QUOTAS
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.problem import Members, evaluate
@@ -178,7 +177,7 @@ def _check_definition(
             gamma=kernel.gamma,
             degree=kernel.degree,
             standardize=setting.options.standardize,
-            landmarks=geometry.landmarks if isinstance(geometry, FactorGeometry) else None,
+            landmarks=geometry.landmarks,
             workers=setting.workers,
             on_done=lambda done, total: progress("definition", done, total),
         )

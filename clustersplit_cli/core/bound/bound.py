@@ -19,7 +19,7 @@ from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.support import Fan, Reach
 from clustersplit_cli.core.constraints.cells import Constraints, bounded
 from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum, spectrum_of
+from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.search.problem import Problem
 
 TOGETHER = 4
@@ -50,7 +50,7 @@ def mmd_upper_bound(
     z0 = level[limits.cells.codes]
     n_val = int(limits.target.sum())
     radius_squared = 1.0 / n_val + 1.0 / (problem.n - n_val) - float(z0 @ z0)
-    spectrum, constant = spectrum_of(problem.geometry, limits, z0, image)
+    spectrum, constant = problem.geometry.spectrum(limits, z0, image)
     most = constant
     if radius_squared > 0:
         most += _largest_gain(spectrum, radius_squared, limits if looking else None)

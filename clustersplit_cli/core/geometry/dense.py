@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel, half_squares
-from clustersplit_cli.core.geometry.protocol import KERNEL_TILE, choose_landmarks, kernel_diagonal
+from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.protocol import KERNEL_TILE, ByProducts, kernel_diagonal
+from clustersplit_cli.core.geometry.spectrum import Spectrum, dense_spectrum
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
@@ -23,27 +27,42 @@ SUMMED_ROWS = 64
 """Rows of a tile that are summed in the kernel's own precision before sums go on in float64."""
 MANY_ROWS = 2048
 """From here on a pass over the matrix for the sums of its rows costs more than taking them along."""
+SUMMED_DOUBLE = 4096
+"""Up to this many groups of rows their kernel is held in float64."""
+SUMMED_STRIP = 256
+"""Rows that are summed over their groups at a time."""
 
 
 @dataclass(frozen=True)
-class DenseGeometry:
+class DenseGeometry(ByProducts):
     """The whole kernel matrix in memory.
 
-    `row_sums` were taken along while it was computed, if there are many rows: over short pieces in its own
-    precision.
+    Attributes
+    ----------
+    known_row_sums : taken along while the matrix was computed, if there are many rows: over short pieces
+        in its own precision.
+    row_trace : the trace of the kernel between rows, where this one is between groups of them.
     """
 
     matrix: SymmetricMatrix
     diagonal: NDArray[np.float64]
     workers: Workers
-    row_sums: NDArray[np.float64] | None = None
+    known_row_sums: NDArray[np.float64] | None = None
+    row_trace: float | None = None
     name: str = "dense"
     trace_error: float = 0.0
+    has_entries = True
 
     @property
     def trace(self) -> float:
-        """Sum of the matrix's diagonal."""
-        return float(self.diagonal.sum())
+        """Sum of the matrix's diagonal, or of that between rows."""
+        return float(self.diagonal.sum()) if self.row_trace is None else self.row_trace
+
+    @cached_property
+    def row_sums(self) -> NDArray[np.float64]:
+        """K 1, shape (n,)."""
+        known = self.known_row_sums
+        return np.asarray(self.apply(np.ones((self.n, 1)))[:, 0], np.float64) if known is None else known
 
     @property
     def n(self) -> int:
@@ -54,10 +73,6 @@ class DenseGeometry:
     def search_dtype(self) -> np.dtype[Any]:
         """The matrix's own precision."""
         return self.matrix.dtype
-
-    def apply(self, vectors: Floats) -> Floats:
-        """Multiply tile by tile."""
-        return self.measure(vectors)[0]
 
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
         """Multiply tile by tile; sums over tiles are added in float64."""
@@ -73,9 +88,9 @@ class DenseGeometry:
         """Multiply and sum tile by tile."""
         return self.matrix.energy(vectors, self.workers)
 
-    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw among all rows."""
-        return choose_landmarks(self.n, count, rng)
+    def columns(self, landmarks: NDArray[np.int64]) -> Floats:
+        """Pick out columns."""
+        return self.matrix.columns(landmarks, self.workers)
 
     def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
         """Gather the entries."""
@@ -84,6 +99,37 @@ class DenseGeometry:
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
         """Multiply the landmarks' columns, in the coefficients' precision; any rows may be landmarks."""
         return self.matrix.combine(landmarks, coefficients)
+
+    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+        """Leading eigenpairs, and what the trace and the Frobenius norm leave for all others."""
+        return dense_spectrum(self.matrix, self.trace, limits, z0, image, self.workers)
+
+    def group_sums(self, groups: NDArray[np.int64]) -> DenseGeometry:
+        """Sum the matrix over groups of rows on both sides."""
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        count = len(starts)
+        ends = np.append(starts[1:], len(order))
+        summed: Floats = np.empty((count, count), np.float64 if count <= SUMMED_DOUBLE else self.matrix.dtype)
+
+        def one(tile: tuple[int, int]) -> None:
+            first, last = tile
+            rows = order[starts[first] : ends[last - 1]]
+            within = starts[first:last] - starts[first]
+            strip = np.add.reduceat(self.matrix.gather(rows, order), within, axis=0, dtype=np.float64)
+            summed[first:last] = np.add.reduceat(strip, starts, axis=1)
+
+        self.workers.run(one, _strips(ends - starts))
+        summed[:] = (summed + summed.T) / 2
+        diagonal = summed.diagonal().astype(np.float64)
+        return DenseGeometry(SymmetricMatrix.of(summed), diagonal, self.workers, row_trace=self.trace)
+
+
+def _strips(sizes: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut groups into runs of about `SUMMED_STRIP` rows."""
+    piece = np.cumsum(sizes) // SUMMED_STRIP
+    first = np.flatnonzero(np.diff(piece, prepend=-1))
+    return list(zip(first.tolist(), np.append(first[1:], len(sizes)).tolist(), strict=True))
 
 
 def dense_geometry(

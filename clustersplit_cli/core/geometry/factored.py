@@ -1,9 +1,9 @@
-"""A kernel through factors of its rows, never forming n x n; `factoring` makes them."""
+"""A kernel through factors of its rows, never forming n x n; `nystrom` makes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.protocol import Counts, SplitProducts, choose_landmarks
+from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.parallel import Workers, tiles
 
 FACTOR_ROWS = 2048
@@ -21,6 +23,104 @@ SPAN_ROWS = 8192
 """Rows that one worker passes over at a time, tile by tile."""
 CONVERTED_BYTES = 1 << 20
 """Size of a tile that has to be converted: the copy must stay in cache."""
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SplitState:
+    """One split, each quantity by its own formula.
+
+    Attributes
+    ----------
+    weights : (p,), the witness of row i is F_i @ weights.
+    shift : squared length of the validation centroid minus that of the training one.
+    training_cost : sum over all rows of the squared distance to the training centroid.
+    own_cost : sum over all rows of the squared distance to their own centroid, through the differences.
+    """
+
+    n_val: int
+    n_train: int
+    mmd_squared: float
+    psi: float
+    weights: Vector
+    shift: float
+    training_cost: float
+    own_cost: float
+
+    def cost(self, sums: Vector, count: int) -> float:
+        """The cost of sending to validation `count` rows whose factors sum to `sums`, at these centroids."""
+        return self.training_cost - 2.0 * float(sums @ self.weights) + count * self.shift
+
+
+@dataclass(frozen=True)
+class FactoredKernel:
+    """K = F M M'F' for factors F of shape (n, p), known by sums of F's rows.
+
+    Everything about a split follows from the sum of F over its validation rows and the sum over all rows,
+    through M'F'1_V and M'F'1: all that is ever needed of rows that are not in memory.
+
+    Attributes
+    ----------
+    n : rows.
+    total : (p,), the sum of F over all rows.
+    mixing : (p, r), or None for the identity.
+    trace, trace_error : sum of K's diagonal, and its standard error if it is an estimate.
+    """
+
+    n: int
+    total: Vector
+    mixing: NDArray[np.float64] | None
+    trace: float
+    trace_error: float = 0.0
+
+    def mixed(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """M'y for y = F'v, shape (p, ...): where vectors v are inner products, v'Kw = (M'F'v)'(M'F'w)."""
+        return sums if self.mixing is None else np.asarray(self.mixing.T @ sums)
+
+    def weigh(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """M M'y for y = F'v: the weights on F that give K v."""
+        return sums if self.mixing is None else np.asarray(self.mixing @ (self.mixing.T @ sums))
+
+    def square(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """v'Kv for each F'v of shape (p, r)."""
+        inner = self.mixed(sums)
+        return np.asarray(np.einsum("ij,ij->j", inner, inner))
+
+    @property
+    def ssq_total(self) -> float:
+        """Total scatter SSq(S) = tr K - 1'K1/n."""
+        return self.trace - _square(self.mixed(self.total)) / self.n
+
+    def state(self, sums: Vector, n_val: int) -> SplitState:
+        """Measure the split whose validation rows' factors sum to `sums`."""
+        n_train = self.n - n_val
+        val, train = sums / n_val, (self.total - sums) / n_train
+        weights = self.weigh(val - train)
+        val_norm, train_norm = _square(self.mixed(val)), _square(self.mixed(train))
+        shift = val_norm - train_norm
+        across = float(self.mixed(self.total) @ self.mixed(train))
+        training_cost = self.trace - 2.0 * across + self.n * train_norm
+        return SplitState(
+            n_val,
+            n_train,
+            mmd_squared=_square(self.mixed(val - train)),
+            psi=self.trace - n_val * val_norm - n_train * train_norm,
+            weights=weights,
+            shift=shift,
+            training_cost=training_cost,
+            own_cost=training_cost - 2.0 * float(sums @ weights) + n_val * shift,
+        )
+
+    def residual(self, state: SplitState) -> float:
+        """|SSq(S) - Psi - |T||V|/n MMD²| / SSq(S)."""
+        scatter = self.ssq_total
+        explained = state.n_train * state.n_val / self.n * state.mmd_squared
+        return abs(scatter - state.psi - explained) / scatter if scatter > 0 else 0.0
+
+
+def _square(vector: Vector) -> float:
+    return float(vector @ vector)
 
 
 @dataclass(frozen=True)
@@ -31,8 +131,8 @@ class Uncentred:
     offset: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class FactorGeometry:
+@dataclass(frozen=True, kw_only=True)
+class FactorGeometry(FactoredKernel):
     """K = F M M' F' for rows F of shape (n, p) read in blocks, and a small mixing matrix M, or M = I.
 
     Linear kernels have F = X. Nyström kernels have F = C, the kernel between all rows and the
@@ -40,20 +140,17 @@ class FactorGeometry:
     """
 
     name: str
-    n: int
     rows: Callable[[int, int, Any], Floats]  # (start, stop, dtype) -> block of F
     take: Callable[[NDArray[np.int64], Any], Floats]  # (rows, dtype) -> those rows of F
     width: int
-    mixing: NDArray[np.float64] | None
     diagonal: NDArray[np.float64]
-    trace: float
-    total: NDArray[np.float64]  # (p,), F'1
     search_dtype: np.dtype[Any]
     workers: Workers
     is_converted: bool = False  # whether every block of F is made anew, rather than a view
     uncentred: Uncentred | None = None
-    trace_error: float = 0.0
     landmarks: NDArray[np.int64] | None = None  # Nyström: the rows that F's columns stand for
+    has_entries = False
+    is_low_rank = True
 
     def apply(self, vectors: Floats) -> Floats:
         """Two passes over F."""
@@ -68,27 +165,50 @@ class FactorGeometry:
         """One pass over F: v'Kv = |M'F'v|²."""
         return self.square(self._gather(vectors))
 
-    def mixed(self, summed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """M'y for y = F'v, shape (p, ...): where vectors v are inner products, v'Kw = (M'F'v)'(M'F'w)."""
-        return summed if self.mixing is None else np.asarray(self.mixing.T @ summed)
-
-    def square(self, summed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """v'Kv for each F'v of shape (p, r)."""
-        inner = self.mixed(summed)
-        return np.asarray(np.einsum("ij,ij->j", inner, inner))
-
     @cached_property
     def grand_total(self) -> float:
         """1'K1, the sum of all kernel values."""
         return float(self.square(self.total[:, None])[0])
 
+    @cached_property
+    def row_sums(self) -> NDArray[np.float64]:
+        """K 1, shape (n,)."""
+        return np.asarray(self.spread(self.total[:, None], np.float64)[:, 0])
+
+    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K 1 at some rows, from their factors alone unless it is known at all rows."""
+        return self.row_sums[rows] if "row_sums" in vars(self) else self.at(rows, self.total)
+
+    def measure_splits(self, members: NDArray[np.bool_], counts: Counts, dtype: Any) -> SplitProducts:
+        """One pass over F for its sums, another for the witness."""
+        summed = self._split_sums(members, counts, dtype)
+        with_all = self.mixed(self.total) @ self.mixed(summed)
+        return SplitProducts(self.spread(summed, dtype), self.square(summed), with_all)
+
+    def split_energy(self, members: NDArray[np.bool_], counts: Counts) -> NDArray[np.float64]:
+        """One pass over F."""
+        return self.square(self._split_sums(members, counts, self.search_dtype))
+
+    def side_products(self, members: NDArray[np.bool_], counts: Counts) -> NDArray[np.float64]:
+        """One pass over the smaller side's factors, another over F."""
+        n_val, n_train = counts
+        of_val, of_train = self.halves(members)
+        summed = np.stack([of_val / n_val - of_train / n_train, of_val, of_train], axis=1)
+        return np.asarray(self.spread(summed, np.float64))
+
+    def _split_sums(self, members: NDArray[np.bool_], counts: Counts, dtype: Any) -> NDArray[np.float64]:
+        """F'z of a batch of splits, shape (p, r): z is (1/|V| + 1/|T|) 1_V - 1/|T|."""
+        n_val, n_train = counts
+        summed = self.sums_over(members, np.dtype(dtype))
+        return np.asarray(summed * (1.0 / n_val + 1.0 / n_train) - self.total[:, None] / n_train)
+
     def spread(self, summed: NDArray[np.float64], dtype: Any) -> Floats:
         """One pass over F: K v for each F'v of shape (p, r), shape (n, r)."""
-        return self._times(self._weights(summed).astype(dtype))
+        return self.times(self.weigh(summed).astype(dtype))
 
     def at(self, rows: NDArray[np.int64], summed: NDArray[np.float64]) -> NDArray[np.float64]:
         """K v at some rows, for F'v of shape (p,)."""
-        weights, found = self._weights(summed), np.empty(len(rows))
+        weights, found = self.weigh(summed), np.empty(len(rows))
 
         def one(tile: tuple[int, int]) -> None:
             np.matmul(self.take(rows[slice(*tile)], np.float64), weights, out=found[slice(*tile)])
@@ -125,10 +245,7 @@ class FactorGeometry:
         across = members.T
         return self._summed(lambda start, stop: across[:, start:stop].astype(dtype), len(across), dtype)
 
-    def _weights(self, summed: NDArray[np.float64]) -> NDArray[np.float64]:
-        return summed if self.mixing is None else np.asarray(self.mixing @ (self.mixing.T @ summed))
-
-    def _times(self, weights: NDArray[Any]) -> Floats:
+    def times(self, weights: NDArray[Any]) -> Floats:
         """F y for y of shape (p, r), or with fewer rows for F's first columns alone."""
         dtype, rows, used = weights.dtype, self._passed, len(weights)
         result: Floats = np.empty((weights.shape[1], self.n), dtype=dtype)
@@ -193,7 +310,7 @@ class FactorGeometry:
         )
         return result
 
-    def factor_moments(
+    def _factor_moments(
         self, limits: Constraints, vector: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """For the factors B = F M: B'B, the sum of B's rows over each cell, and B'vector."""
@@ -227,6 +344,39 @@ class FactorGeometry:
             at += at_part
         return gram, sums, at
 
+    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+        """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB."""
+        moments = self._factor_moments(limits, z0)
+        longest = float(np.sqrt(max(float(self.diagonal.max()), 0.0)))
+        return factored_spectrum(*moments, limits, self.search_dtype, self.factors_along, longest)
+
+    def group_sums(self, groups: NDArray[np.int64]) -> FactorGeometry:
+        """Sum the factors over groups of rows."""
+        count = int(groups.max()) + 1
+        factors = np.zeros((count, self.width))
+        for start, stop in tiles(self.n, FACTOR_ROWS):
+            np.add.at(factors, groups[start:stop], self.rows(start, stop, self.search_dtype))
+        mixed = factors if self.mixing is None else factors @ self.mixing
+        diagonal = np.einsum("ij,ij->i", mixed, mixed)
+        return replace(
+            self,
+            n=count,
+            rows=lambda start, stop, dtype: factors[start:stop].astype(dtype, copy=False),
+            take=lambda rows, dtype: factors[rows].astype(dtype, copy=False),
+            diagonal=diagonal,
+            landmarks=None,
+            is_converted=False,
+            uncentred=None,
+        )
+
+    def own_factors(self, most: int) -> OwnFactors | None:
+        """F itself, if it has few columns and K = F F'."""
+        return OwnFactors(self) if self.mixing is None and self.width <= most else None
+
+    def columns(self, landmarks: NDArray[np.int64]) -> Floats:
+        """K[:, landmarks]."""
+        return self.cross(np.arange(self.n), landmarks)
+
     def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw among all rows, or for Nyström take its first landmarks: their columns of K begin F's rows."""
         return choose_landmarks(self.n, count, rng) if self.landmarks is None else self.landmarks[:count]
@@ -249,18 +399,14 @@ class FactorGeometry:
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
         """One pass over F, or for Nyström over its first columns."""
         if self.landmarks is None:
-            return self._times(self.take(landmarks, self.search_dtype).T @ coefficients)
-        return self._times(coefficients.astype(self.search_dtype, copy=False))
-
-    def combine_factors(self, coefficients: Floats) -> Floats:
-        """One pass over F: F c for coefficients c of shape (p, r), where F holds the factors."""
-        return self._times(coefficients.astype(self.search_dtype, copy=False))
+            return self.times(self.take(landmarks, self.search_dtype).T @ coefficients)
+        return self.times(coefficients.astype(self.search_dtype, copy=False))
 
     def factors_along(self, directions: NDArray[np.float64]) -> Floats:
         """One pass over F: B y for y of shape (p, r), where B = F M are the factors of all rows."""
         if self.mixing is None:
-            return self._times(directions.astype(self.search_dtype))
-        return self._times(self.mixing @ directions)  # what is mixed may be far larger than the result
+            return self.times(directions.astype(self.search_dtype))
+        return self.times(self.mixing @ directions)  # what is mixed may be far larger than the result
 
     def _factors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         mixing = self.mixing
@@ -272,6 +418,21 @@ class FactorGeometry:
 
         self.workers.run(one, tiles(len(rows), BLOCK_ROWS))
         return factors
+
+
+@dataclass(frozen=True)
+class OwnFactors:
+    """The factors that a kernel is held as."""
+
+    geometry: FactorGeometry
+
+    def at(self, rows: NDArray[np.int64]) -> Floats:
+        """Factors of some rows."""
+        return self.geometry.take(rows, self.geometry.search_dtype)
+
+    def combine(self, weights: Floats) -> Floats:
+        """One pass over F: F c for coefficients c of shape (p, r)."""
+        return self.geometry.times(weights.astype(self.geometry.search_dtype, copy=False))
 
 
 def cut(span: tuple[int, int], height: int) -> Iterator[tuple[int, int]]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints, restricted_to, sample_rows
-from clustersplit_cli.core.geometry.dense import DenseGeometry
-from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.protocol import Geometry, inverse_root
+from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.geometry.scatter import cell_means, within_cells
 from clustersplit_cli.core.parallel import Workers, tiles
 
@@ -27,27 +26,99 @@ NEGLIGIBLE = 3e-2
 TILE = 512
 
 
+class KernelColumns(Protocol):
+    """What a low-rank image asks of a kernel matrix K on n rows."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def search_dtype(self) -> np.dtype[Any]:
+        """The precision of K itself: more is wasted on a search."""
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether K's entries are in memory: then products with a few of its columns are cheap."""
+
+    def own_factors(self, most: int) -> RowSource | None:
+        """Return the factors that K is held as, if they are as they stand and at most so many per row."""
+
+    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return K[left][:, right]."""
+
+    def columns(self, landmarks: NDArray[np.int64]) -> Floats:
+        """Return K[:, landmarks] in the search's precision, for landmarks drawn below."""
+
+    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw rows to stand for all; the columns of K at these rows should be cheap to get."""
+
+    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
+        """Return K[rows][:, landmarks] in the search's precision, for landmarks drawn above."""
+
+    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
+        """Return K[:, landmarks] @ coefficients in the search's precision, for landmarks drawn above."""
+
+
+class RowSource(Protocol):
+    """A few numbers about every row, as an (n, m) matrix that need not be in memory."""
+
+    def at(self, rows: NDArray[np.int64]) -> Floats:
+        """Return those of some rows, shape (len(rows), m)."""
+
+    def combine(self, weights: Floats) -> Floats:
+        """Multiply the matrix by weights of shape (m, k)."""
+
+
+@dataclass(frozen=True)
+class HeldColumns:
+    """Columns of a kernel, picked out once because that is cheaper than again and again."""
+
+    columns: Floats
+
+    def at(self, rows: NDArray[np.int64]) -> Floats:
+        """Pick rows."""
+        return self.columns[rows]
+
+    def combine(self, weights: Floats) -> Floats:
+        """Multiply."""
+        return self.columns @ weights
+
+
+@dataclass(frozen=True)
+class LandmarkColumns:
+    """Columns of a kernel, computed when they are needed."""
+
+    geometry: KernelColumns
+    landmarks: NDArray[np.int64]
+
+    def at(self, rows: NDArray[np.int64]) -> Floats:
+        """K[rows, landmarks]."""
+        return self.geometry.cross(rows, self.landmarks)
+
+    def combine(self, weights: Floats) -> Floats:
+        """K[:, landmarks] @ weights."""
+        return self.geometry.combine(self.landmarks, weights)
+
+
 @dataclass(frozen=True)
 class Image:
     """Factors phi(i) = K[i, landmarks] root, whose inner products approximate K (Nyström on the kernel held).
 
     Attributes
     ----------
-    landmarks : (m,) rows; None where the kernel is held as factors that are few enough themselves.
+    source : K[:, landmarks], or the factors themselves where the kernel is held as factors that are few.
     root : (m, p), root root' is the pseudo-inverse of K among the landmarks.
-    columns : (n, m), K[:, landmarks] where picking them out once is cheaper than again and again.
     scatter : (p,), how much the factors vary within cells along each of them, descending; None if not known.
     """
 
-    geometry: Geometry
-    landmarks: NDArray[np.int64] | None
+    source: RowSource
     root: Floats
-    columns: Floats | None = None
     scatter: NDArray[np.float64] | None = None
 
     def factors(self, rows: NDArray[np.int64], workers: Workers | None = None) -> Floats:
         """Factors of some rows, shape (len(rows), p)."""
-        near = self._near(rows)
+        near = self.source.at(rows)
         found: Floats = np.empty((len(rows), self.root.shape[1]), near.dtype)
 
         def some(tile: tuple[int, int]) -> None:
@@ -61,20 +132,7 @@ class Image:
 
     def spread(self, coefficients: Floats) -> Floats:
         """Inner products of every row's factors with vectors of shape (p, k), shape (n, k)."""
-        weights = self.root @ coefficients.astype(self.root.dtype)
-        if self.columns is not None:
-            return self.columns @ weights
-        if self.landmarks is not None:
-            return self.geometry.combine(self.landmarks, weights)
-        return _held_as_factors(self.geometry).combine_factors(weights)
-
-    def _near(self, rows: NDArray[np.int64]) -> Floats:
-        """K[rows, landmarks], or the factors themselves."""
-        if self.columns is not None:
-            return self.columns[rows]
-        if self.landmarks is not None:
-            return self.geometry.cross(rows, self.landmarks)
-        return _held_as_factors(self.geometry).take(rows, self.geometry.search_dtype)
+        return self.source.combine(self.root @ coefficients.astype(self.root.dtype))
 
     def turned(self, limits: Constraints, workers: Workers | None = None) -> Image:
         """The same image, its factors along the directions in which it varies within cells, leading first."""
@@ -114,23 +172,14 @@ def explored_rows(n: int) -> int:
     return n if n <= 2 * SAMPLE_ROWS else SAMPLE_ROWS
 
 
-def make_image(geometry: Geometry, rng: np.random.Generator, rank: int = MOST_LANDMARKS) -> Image:
+def make_image(geometry: KernelColumns, rng: np.random.Generator, rank: int = MOST_LANDMARKS) -> Image:
     """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more."""
-    if isinstance(geometry, FactorGeometry) and geometry.mixing is None and geometry.width <= rank:
-        return Image(geometry, None, np.eye(geometry.width, dtype=geometry.search_dtype))
+    dtype = geometry.search_dtype
+    own = geometry.own_factors(rank)
+    if own is not None:
+        return Image(own, np.eye(own.at(np.zeros(1, np.int64)).shape[1], dtype=dtype))
     landmarks = geometry.draw_landmarks(rank, rng)
-    columns = None
-    if isinstance(geometry, DenseGeometry):
-        columns = geometry.matrix.columns(landmarks, geometry.workers)
-        among = columns[landmarks].astype(np.float64)
-    else:
-        among = geometry.block(landmarks, landmarks)
-        if explored_rows(geometry.n) == geometry.n:
-            columns = geometry.cross(np.arange(geometry.n), landmarks)
-    root = inverse_root(among, geometry.search_dtype)
-    return Image(geometry, landmarks, root.astype(geometry.search_dtype), columns)
-
-
-def _held_as_factors(geometry: Geometry) -> FactorGeometry:
-    assert isinstance(geometry, FactorGeometry)
-    return geometry
+    root = inverse_root(geometry.block(landmarks, landmarks), dtype).astype(dtype)
+    if geometry.has_entries or explored_rows(geometry.n) == geometry.n:
+        return Image(HeldColumns(geometry.columns(landmarks)), root)
+    return Image(LandmarkColumns(geometry, landmarks), root)

@@ -13,10 +13,10 @@ from clustersplit_cli.core.geometry.kernels import Kernel, half_squares
 from clustersplit_cli.core.geometry.protocol import (
     KERNEL_TILE,
     choose_landmarks,
-    inverse_root,
     kernel_diagonal,
     shuffled,
 )
+from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 

@@ -1,39 +1,55 @@
-"""The one thing the algorithm asks of a kernel: multiply it by a block of vectors.
+"""What the algorithm asks of a kernel: above all, to multiply it by a block of vectors.
 
-Dense, linear and Nyström kernels are the same algorithm over different geometries, in `dense` and
-`factored`. The precision of `apply` is that of the block it is given: float32 for the search, float64 where
+Dense, linear and Nyström kernels are the same algorithm over different geometries, in `dense`, `factored`
+and `sparse`. The precision of `apply` is that of the block it is given: float32 for the search, float64 where
 results are stated.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
+from clustersplit_cli.core.geometry.low_rank import Image, KernelColumns, RowSource
+from clustersplit_cli.core.geometry.spectrum import Spectrum
 from clustersplit_cli.core.parallel import Workers
 
 KERNEL_TILE = 512
-INVERTED_AT_ONCE = 64
-FAR_ABOVE = 10.0
-POWER_STEPS = 16
-"""After so many steps an estimate is seldom more than a few per cent too small, let alone ten times."""
 
 
-class Geometry(Protocol):
+Counts = tuple[Any, Any]
+"""Validation and training rows of every split of a batch."""
+
+
+@dataclass(frozen=True)
+class SplitProducts:
+    """What a multiplication by the weights z of a batch of splits gives.
+
+    Attributes
+    ----------
+    witness : (n, r), K z.
+    mmd_squared : (r,), z'Kz.
+    with_all : (r,), z'K1.
+    """
+
+    witness: Floats
+    mmd_squared: NDArray[np.float64]
+    with_all: NDArray[np.float64]
+
+
+class Geometry(KernelColumns, Protocol):
     """A symmetric positive semi-definite kernel matrix K on n rows that can be multiplied by vectors."""
 
     @property
     def name(self) -> str:
         """How the kernel is held: dense, linear or nystrom."""
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
 
     @property
     def diagonal(self) -> NDArray[np.float64]:
@@ -48,8 +64,23 @@ class Geometry(Protocol):
         """Standard error of the trace: 0 unless it was estimated from a sample of rows."""
 
     @property
-    def search_dtype(self) -> np.dtype[Any]:
-        """The precision of K itself: more is wasted on a search."""
+    def is_low_rank(self) -> bool:
+        """Whether K is held as factors of its rows: then a split is known by sums of them."""
+
+    @property
+    def landmarks(self) -> NDArray[np.int64] | None:
+        """Rows whose columns of K stand for all of it; None where K is exact."""
+
+    @property
+    def row_sums(self) -> NDArray[np.float64]:
+        """K 1, shape (n,)."""
+
+    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K 1 at some rows."""
+
+    @property
+    def grand_total(self) -> float:
+        """1'K1, the sum of all kernel values."""
 
     def apply(self, vectors: Floats) -> Floats:
         """Return K @ vectors for vectors of shape (n, r), in their precision."""
@@ -57,20 +88,113 @@ class Geometry(Protocol):
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
         """Return K @ vectors, and for each vector v its v'Kv, summed in float64."""
 
-    def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return K[left][:, right]."""
-
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """Return v'Kv for each vector v."""
 
-    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw rows to stand for all; the columns of K at these rows should be cheap to get."""
+    def measure_splits(self, members: NDArray[np.bool_], counts: Counts, dtype: Any) -> SplitProducts:
+        """Multiply the weights z of a batch of splits (n, r), in the given precision."""
 
-    def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
-        """Return K[rows][:, landmarks] in the search's precision, for landmarks drawn above."""
+    def split_energy(self, members: NDArray[np.bool_], counts: Counts) -> NDArray[np.float64]:
+        """Return z'Kz of a batch of splits (n, r), in the search's precision."""
 
-    def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
-        """Return K[:, landmarks] @ coefficients in the search's precision, for landmarks drawn above."""
+    def side_products(self, members: NDArray[np.bool_], counts: Counts) -> NDArray[np.float64]:
+        """Return K z, K 1_V and K 1_T of one split (n,) in float64, shape (n, 3)."""
+
+    def group_sums(self, groups: NDArray[np.int64]) -> Geometry:
+        """Sum K over groups of rows on both sides; the trace stays that of K."""
+
+    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+        """Bound the spectrum of A = PKP, with b = PKz0 in its basis, and compute z0'Kz0.
+
+        Parameters
+        ----------
+        image : a low-rank image of the kernel, from which leading eigenvectors are sought.
+        """
+
+
+class ByProducts:
+    """What follows from products of K with vectors, for kernels that know no quicker way."""
+
+    has_entries = False
+    is_low_rank = False
+    landmarks: NDArray[np.int64] | None = None
+
+    def apply(self: Geometry, vectors: Floats) -> Floats:
+        """Return K @ vectors."""
+        return self.measure(vectors)[0]
+
+    @cached_property
+    def row_sums(self: Geometry) -> NDArray[np.float64]:
+        """K 1, shape (n,)."""
+        return np.asarray(self.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
+
+    def row_sums_at(self: Geometry, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """K 1 at some rows."""
+        return self.row_sums[rows]
+
+    @property
+    def grand_total(self: Geometry) -> float:
+        """1'K1."""
+        return float(self.row_sums.sum())
+
+    def measure_splits(
+        self: Geometry, members: NDArray[np.bool_], counts: Counts, dtype: Any
+    ) -> SplitProducts:
+        """Multiply the splits' weights."""
+        weights = split_weights(members, dtype, counts)
+        witness, mmd_squared = self.measure(weights)
+        return SplitProducts(witness, mmd_squared, weighted_row_sums(self, weights))
+
+    def split_energy(self: Geometry, members: NDArray[np.bool_], counts: Counts) -> NDArray[np.float64]:
+        """z'Kz."""
+        return self.energy(split_weights(members, self.search_dtype, counts))
+
+    def side_products(self: Geometry, members: NDArray[np.bool_], counts: Counts) -> NDArray[np.float64]:
+        """K z, K 1_V and K 1_T."""
+        val = members.astype(np.float64)
+        train = 1.0 - val
+        n_val, n_train = counts
+        weights = val / n_val - train / n_train
+        return np.asarray(self.apply(np.stack([weights, val, train], axis=1)), dtype=np.float64)
+
+    def own_factors(self, most: int) -> RowSource | None:
+        """None: K is not held as factors."""
+        return None
+
+    def columns(self: Geometry, landmarks: NDArray[np.int64]) -> Floats:
+        """K[:, landmarks]."""
+        return self.cross(np.arange(self.n), landmarks)
+
+    def draw_landmarks(self: Geometry, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw among all rows."""
+        return choose_landmarks(self.n, count, rng)
+
+
+def split_weights(
+    members: NDArray[np.bool_], dtype: DTypeLike = np.float64, counts: Counts | None = None
+) -> Floats:
+    """The weights z of a batch of splits: 1/|V| on validation rows, -1/|T| on training rows.
+
+    Parameters
+    ----------
+    members : (n, r)
+    counts : |V| and |T| of every split, where they are not the numbers of members.
+
+    Returns
+    -------
+    (n, r)
+    """
+    n_val, n_train = counts or (members.sum(axis=0), (~members).sum(axis=0))
+    kind = np.dtype(dtype).type
+    # One split a row while it is made: that is the order products like best.
+    on_val, on_train = ((sign / count).astype(kind) for sign, count in ((1.0, n_val), (-1.0, n_train)))
+    weights: Floats = np.where(members.T, on_val[:, None], on_train[:, None])
+    return np.transpose(weights)
+
+
+def weighted_row_sums(geometry: Geometry, weights: Floats) -> NDArray[np.float64]:
+    """z'K1 of weights z of a batch of splits."""
+    return np.asarray(weights.T @ geometry.row_sums.astype(weights.dtype), dtype=np.float64)
 
 
 def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDArray[np.float64]:
@@ -81,49 +205,6 @@ def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDA
         lambda tile: kernel.diagonal(features.block(*tile, dtype=np.float64)), features.row_tiles()
     )
     return np.concatenate(list(parts))
-
-
-def inverse_root(gram: Floats, noise: np.dtype[Any]) -> NDArray[np.float64]:
-    """Return M with M M' = W⁺, dropping eigenvalues that rounding in `noise` precision could have made.
-
-    Landmarks may outnumber the kernel's rank, and only eigenvalues tell where to cut. Where all of them are
-    far above the cut the inverse of a triangular root does, in a fraction of the time.
-    """
-    matrix = gram.astype(np.float64)
-    cut = 10 * float(np.finfo(noise).eps)
-    least = FAR_ABOVE * cut * float(np.abs(matrix).sum(axis=0).max())
-    with suppress(np.linalg.LinAlgError):
-        triangular: NDArray[np.float64] = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
-        # The smallest eigenvalue is no larger than any squared pivot.
-        if float(np.diagonal(triangular).min()) ** 2 > least:
-            inverse = _inverse_of_triangular(triangular)
-            if 1.0 / _largest_eigenvalue(inverse) > least:
-                return np.asarray(inverse.T)
-    values, vectors = np.linalg.eigh(matrix)
-    keep = values > cut * values[-1]
-    return np.asarray(vectors[:, keep] / np.sqrt(values[keep]), dtype=np.float64)
-
-
-def _inverse_of_triangular(lower: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Invert a lower triangular matrix by halves; numpy alone has no quicker way."""
-    n = len(lower)
-    if n <= INVERTED_AT_ONCE:
-        return np.tril(np.linalg.inv(lower))
-    half = n // 2
-    result = np.zeros((n, n))
-    top, bottom = _inverse_of_triangular(lower[:half, :half]), _inverse_of_triangular(lower[half:, half:])
-    result[:half, :half], result[half:, half:] = top, bottom
-    result[half:, :half] = -(bottom @ (lower[half:, :half] @ top))
-    return result
-
-
-def _largest_eigenvalue(root: NDArray[np.float64]) -> float:
-    """Estimate the largest eigenvalue of R'R by a few steps of the power method; it is never too large."""
-    vector, length = np.random.default_rng(0).standard_normal(len(root)), 1.0
-    for _ in range(POWER_STEPS):
-        vector = root.T @ (root @ (vector / np.linalg.norm(vector)))
-        length = float(np.linalg.norm(vector))
-    return length
 
 
 def choose_landmarks(n: int, q: int, rng: np.random.Generator) -> NDArray[np.int64]:

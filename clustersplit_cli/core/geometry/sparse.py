@@ -12,8 +12,8 @@ from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
 from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.geometry.protocol import choose_landmarks
-from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum, spectrum_of
+from clustersplit_cli.core.geometry.protocol import ByProducts
+from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -81,40 +81,55 @@ def _deviations(rows: Any) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class SparseGeometry:
-    """K = F F' with F = X - 1 centre': products with X, corrected for the centre."""
+class SparseGeometry(ByProducts):
+    """K = F F' with F = X - 1 centre': products with X, corrected for the centre.
 
-    features: SparseFeatures
+    Attributes
+    ----------
+    rows : X, in canonical CSR form, or its sums over groups of rows.
+    centre : (d,)
+    sizes : (n,), rows that each row of X stands for: 1, or the size of its group.
+    trace : of the kernel between rows, also where this one is between groups of them.
+    """
+
+    rows: Any
+    centre: NDArray[np.float64]
+    sizes: NDArray[np.float64]
     diagonal: NDArray[np.float64]
+    trace: float
     workers: Workers
     name: str = "linear"
     trace_error: float = 0.0
 
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        centre: NDArray[np.float64],
+        sizes: NDArray[np.float64],
+        workers: Workers,
+        trace: float | None = None,
+    ) -> SparseGeometry:
+        """Compute the diagonal, and the trace unless it is given."""
+        squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+        diagonal = squares - 2.0 * sizes * (rows @ centre) + sizes**2 * float(centre @ centre)
+        return cls(rows, centre, sizes, diagonal, float(diagonal.sum()) if trace is None else trace, workers)
+
     @property
     def n(self) -> int:
         """Number of rows."""
-        return self.features.shape[0]
-
-    @property
-    def trace(self) -> float:
-        """Sum of the diagonal."""
-        return float(self.diagonal.sum())
+        return len(self.sizes)
 
     @property
     def search_dtype(self) -> np.dtype[Any]:
         """Products with sparse rows are too cheap to save precision on."""
         return np.dtype(np.float64)
 
-    def apply(self, vectors: Floats) -> Floats:
-        """Multiply by F' and by F."""
-        return self.measure(vectors)[0]
-
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
         """Multiply by F' and by F; v'Kv = |F'v|²."""
         inner = self.gather(vectors)
-        return self.factors_along(inner).astype(vectors.dtype, copy=False), np.einsum(
-            "ij,ij->j", inner, inner
-        )
+        product = self.factors_along(inner).astype(vectors.dtype, copy=False)
+        return product, np.asarray(np.einsum("ij,ij->j", inner, inner))
 
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """v'Kv = |F'v|²."""
@@ -123,37 +138,34 @@ class SparseGeometry:
 
     def gather(self, vectors: Floats) -> NDArray[np.float64]:
         """F'V, shape (d, r)."""
-        raw, wide = self.features.raw, vectors.astype(np.float64, copy=False)
-        total = np.zeros((raw.shape[1], vectors.shape[1]))
+        wide = vectors.astype(np.float64, copy=False)
+        total = np.zeros((len(self.centre), vectors.shape[1]))
         for part in self.workers.map(
-            lambda tile: raw[slice(*tile)].T @ wide[slice(*tile)], tiles(self.n, BLOCK_ROWS)
+            lambda tile: self.rows[slice(*tile)].T @ wide[slice(*tile)], tiles(self.n, BLOCK_ROWS)
         ):
             total += part
-        return np.asarray(total - self.features.centre[:, None] * wide.sum(axis=0))
+        return np.asarray(total - self.centre[:, None] * (wide * self.sizes[:, None]).sum(axis=0))
 
     def factors_along(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """F W, shape (n, r)."""
-        raw, shift = self.features.raw, self.features.centre @ weights
+        shift = self.centre @ weights
         result = np.empty((self.n, weights.shape[1]))
 
         def one(tile: tuple[int, int]) -> None:
-            result[slice(*tile)] = raw[slice(*tile)] @ weights - shift
+            here = slice(*tile)
+            result[here] = self.rows[here] @ weights - self.sizes[here, None] * shift
 
         self.workers.run(one, tiles(self.n, BLOCK_ROWS))
         return result
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         """K[left][:, right], through sparse rows alone."""
-        raw, centre = self.features.raw, self.features.centre
-        one, other = raw[left], raw[right]
+        one, other = self.rows[left], self.rows[right]
+        left_sizes, right_sizes = self.sizes[left], self.sizes[right]
         product = (one @ other.T).toarray()
-        product -= (one @ centre)[:, None]
-        product -= (other @ centre)[None, :]
-        return np.asarray(product + float(centre @ centre))
-
-    def draw_landmarks(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw among all rows."""
-        return choose_landmarks(self.n, count, rng)
+        product -= np.outer(one @ self.centre, right_sizes)
+        product -= np.outer(left_sizes, other @ self.centre)
+        return np.asarray(product + np.outer(left_sizes, right_sizes) * float(self.centre @ self.centre))
 
     def cross(self, rows: NDArray[np.int64], landmarks: NDArray[np.int64]) -> Floats:
         """K[rows][:, landmarks]."""
@@ -161,31 +173,34 @@ class SparseGeometry:
 
     def combine(self, landmarks: NDArray[np.int64], coefficients: Floats) -> Floats:
         """K[:, landmarks] @ coefficients, through the sum of the landmarks' rows that they weigh."""
-        raw, wide = self.features.raw, coefficients.astype(np.float64, copy=False)
-        inner = np.asarray(raw[landmarks].T @ wide)
-        return self.factors_along(inner - self.features.centre[:, None] * wide.sum(axis=0))
+        wide = coefficients.astype(np.float64, copy=False)
+        inner = np.asarray(self.rows[landmarks].T @ wide)
+        total = (wide * self.sizes[landmarks, None]).sum(axis=0)
+        return self.factors_along(inner - self.centre[:, None] * total)
+
+    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+        """All eigenvalues of (PF)'PF, which has as many columns as the features."""
+        n_cells = len(limits.target)
+        gram = (self.rows.T @ self.rows).toarray() - self.n * np.outer(self.centre, self.centre)
+        sums = np.zeros((n_cells, len(self.centre)))
+        for cell in range(n_cells):
+            members = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+            sums[cell] = np.asarray(self.rows[members].sum(axis=0)).ravel() - len(members) * self.centre
+        at_z0 = self.gather(z0[:, None])[:, 0]
+        longest = float(np.sqrt(max(float(self.diagonal.max()), 0.0)))
+        return factored_spectrum(gram, sums, at_z0, limits, np.dtype(np.float64), self.factors_along, longest)
+
+    def group_sums(self, groups: NDArray[np.int64]) -> SparseGeometry:
+        """Sum the rows over their groups."""
+        import scipy.sparse
+
+        which = scipy.sparse.csr_array(
+            (np.ones(self.n), (groups, np.arange(self.n))), shape=(int(groups.max()) + 1, self.n)
+        )
+        summed = (which @ self.rows).tocsr()
+        return SparseGeometry.of(summed, self.centre, which @ self.sizes, self.workers, self.trace)
 
 
 def sparse_geometry(features: SparseFeatures, workers: Workers) -> SparseGeometry:
     """The linear kernel of sparse rows."""
-    raw: Any = features.raw
-    centre = features.centre
-    squares = np.asarray(raw.multiply(raw).sum(axis=1)).ravel()
-    return SparseGeometry(features, squares - 2.0 * (raw @ centre) + float(centre @ centre), workers)
-
-
-@spectrum_of.register
-def _sparse(
-    geometry: SparseGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
-) -> tuple[Spectrum, float]:
-    """All eigenvalues of (PF)'PF, which has as many columns as the features."""
-    raw, centre = geometry.features.raw, geometry.features.centre
-    n_cells = len(limits.target)
-    gram = (raw.T @ raw).toarray() - geometry.n * np.outer(centre, centre)
-    sums = np.zeros((n_cells, len(centre)))
-    for cell in range(n_cells):
-        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
-        sums[cell] = np.asarray(raw[rows].sum(axis=0)).ravel() - len(rows) * centre
-    at_z0 = geometry.gather(z0[:, None])[:, 0]
-    longest = float(np.sqrt(max(float(geometry.diagonal.max()), 0.0)))
-    return factored_spectrum(gram, sums, at_z0, limits, np.dtype(np.float64), geometry.factors_along, longest)
+    return SparseGeometry.of(features.raw, features.centre, np.ones(features.shape[0]), workers)

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.geometry.dense import DenseGeometry
-from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.geometry.scatter import cell_means
+from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
+from clustersplit_cli.core.parallel import Workers
 
 LEADING = 24
 """Directions that are known row by row; of a dense kernel the rest is bounded by its Frobenius norm."""
@@ -60,55 +58,46 @@ class Spectrum:
     slack: NDArray[np.float64] | float = 0.0
 
 
-@singledispatch
-def spectrum_of(
-    geometry: Geometry, limits: Constraints, z0: NDArray[np.float64], image: Image
-) -> tuple[Spectrum, float]:
-    """Bound the spectrum of A = PKP, with b = PKz0 in its basis, and compute z0'Kz0.
-
-    Parameters
-    ----------
-    image : a low-rank image of the kernel, from which leading eigenvectors are sought.
-    """
-    raise TypeError(f"no bound is known for a {type(geometry).__name__}")
-
-
-@spectrum_of.register
-def _dense(
-    geometry: DenseGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
+def dense_spectrum(
+    matrix: SymmetricMatrix,
+    trace: float,
+    limits: Constraints,
+    z0: NDArray[np.float64],
+    image: Image,
+    workers: Workers,
 ) -> tuple[Spectrum, float]:
     """Take out leading eigenpairs and bound the rest by the trace and the Frobenius norm they leave.
 
     With U orthonormal, T = U'AU diagonal and R = AU - UT, the squared Frobenius norm of A on the complement
     of U is |A|² - |T|² - 2|R|². Leading eigenvalues alone would bound nothing.
     """
-    if geometry.n <= ALL_ROWS:
-        matrix = geometry.matrix.rows(0, geometry.n).astype(np.float64)
-        centred = _centre(limits, _centre(limits, matrix).T)
+    if matrix.n <= ALL_ROWS:
+        entries = matrix.rows(0, matrix.n).astype(np.float64)
+        centred = _centre(limits, _centre(limits, entries).T)
         values, vectors = _leading_first(*np.linalg.eigh((centred + centred.T) / 2))
-        pull = _centre(limits, (matrix @ z0)[:, None])[:, 0]
+        pull = _centre(limits, (entries @ z0)[:, None])[:, 0]
         known = _centre(limits, vectors[:, :LEADING])
-        return Spectrum(values, vectors.T @ pull, 0.0, 0.0, 0.0, known), float(z0 @ matrix @ z0)
+        return Spectrum(values, vectors.T @ pull, 0.0, 0.0, 0.0, known), float(z0 @ entries @ z0)
     basis, _ = np.linalg.qr(_leading_directions(limits, image, LEADING))
     means = _coarse_means(limits)
     together = np.concatenate([basis, means, z0[:, None]], axis=1)
     # Sums over short tiles in the kernel's own precision are good enough, with a margin below.
-    product = geometry.matrix.multiply(together.astype(geometry.search_dtype), geometry.workers).T
+    product = matrix.multiply(together.astype(matrix.dtype), workers).T
     to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
     values, rotation = _leading_first(*np.linalg.eigh(basis.T @ to_basis))
     vectors = basis @ rotation
     # The margin for what products and sums in the kernel's own precision may be off by.
-    margin = ROUNDINGS * float(np.finfo(geometry.search_dtype).eps)
+    margin = ROUNDINGS * float(np.finfo(matrix.dtype).eps)
     noise = margin * float(np.abs(values).max())
     coupling = float(np.linalg.norm(_centre(limits, to_basis) @ rotation - vectors * values, 2)) + noise
     # From here on for the coarser projection that removes `means` alone.
     between = means.T @ to_means
     coarse = (to_basis - means @ (means.T @ to_basis)) @ rotation - vectors * values
-    whole = (1.0 + margin) * geometry.matrix.sum_of_squares(geometry.workers)
+    whole = (1.0 + margin) * matrix.sum_of_squares(workers)
     squares = whole - 2.0 * float((to_means**2).sum()) + float((between**2).sum())
     squares -= float((values**2).sum()) + 2.0 * float((coarse**2).sum())
-    trace = geometry.trace - float(np.trace(between)) - float(values.sum())
-    rest = _largest_possible(trace, squares, geometry.n - means.shape[1] - len(values)) + noise
+    left_trace = trace - float(np.trace(between)) - float(values.sum())
+    rest = _largest_possible(left_trace, squares, matrix.n - means.shape[1] - len(values)) + noise
     pull = _centre(limits, to_z0)[:, 0]
     along = vectors.T @ pull
     left = float(np.sqrt(max(float(pull @ pull) - float(along @ along), 0.0)))
@@ -124,16 +113,6 @@ def _largest_possible(total: float, squares: float, count: int) -> float:
     # A little is added for the rounding in the two sums, which are differences of larger ones.
     variance = max(squares / count - mean**2, 0.0) + 1e-12 * squares / count
     return float(mean + np.sqrt((count - 1) * variance))
-
-
-@spectrum_of.register
-def _factored(
-    geometry: FactorGeometry, limits: Constraints, z0: NDArray[np.float64], image: Image
-) -> tuple[Spectrum, float]:
-    """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB: all of them."""
-    moments = geometry.factor_moments(limits, z0)
-    longest = float(np.sqrt(max(float(geometry.diagonal.max()), 0.0)))
-    return factored_spectrum(*moments, limits, geometry.search_dtype, geometry.factors_along, longest)
 
 
 def factored_spectrum(

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
-from clustersplit_cli.core.geometry.protocol import Geometry, inverse_root
+from clustersplit_cli.core.geometry.protocol import Geometry
+from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
+from functools import cached_property
 from itertools import permutations
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.assignment.cbc import solve_transport
 from clustersplit_cli.core.assignment.transport import transport
 from clustersplit_cli.core.constraints.quotas import PartQuotas
-from clustersplit_cli.core.geometry.dense import FEW, DenseGeometry
+from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers
 
@@ -68,22 +68,16 @@ def _psi(geometry: Geometry, inside: NDArray[np.float64], sizes: NDArray[np.int6
     return np.where((sizes > 0).all(axis=1), psi, np.inf)
 
 
-@singledispatch
 def remeasure(
     geometry: Geometry, labels: Labels, k: int, dtype: DTypeLike, earlier: tuple[Labels, State]
 ) -> State:
-    """Measure one partition (n, 1) of which an earlier one, and what it measured, is known."""
-    return measure(geometry, labels, k, dtype)
+    """Measure one partition (n, 1) of which an earlier one, and what it measured, is known.
 
-
-@remeasure.register
-def _dense(
-    geometry: DenseGeometry, labels: Labels, k: int, dtype: DTypeLike, earlier: tuple[Labels, State]
-) -> State:
-    """Multiply only the rows that moved, if they are few: the entries of a dense kernel are at hand."""
+    Of a kernel whose entries are at hand only the rows that moved are multiplied, if they are few.
+    """
     before, state = earlier
     moved = np.flatnonzero(labels[:, 0] != before[:, 0])
-    if len(moved) > geometry.n // FEW:
+    if not geometry.has_entries or len(moved) > geometry.n // FEW:
         return measure(geometry, labels, k, dtype)
     change = one_hot(labels[moved], k, dtype) - one_hot(before[moved], k, dtype)
     sums = state.sums.astype(np.float64)

@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.geometry.dense import FEW, DenseGeometry
-from clustersplit_cli.core.geometry.factored import FactorGeometry
+from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.protocol import Geometry
+from clustersplit_cli.core.geometry.protocol import (
+    Geometry,
+    SplitProducts,
+    split_weights,
+    weighted_row_sums,
+)
 
 Members = NDArray[np.bool_]
 """Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""
@@ -43,21 +47,15 @@ class Problem:
         counts: NDArray[np.int64] = members.sum(axis=0) if self.sizes is None else self.sizes @ members
         return counts
 
-    @cached_property
+    def counts(self, members: Members) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Validation and training rows of each split of a batch (n, r)."""
+        n_val = self.count(members)
+        return n_val, self.n_rows - n_val
+
+    @property
     def row_sums(self) -> NDArray[np.float64]:
         """K 1, shape (n,)."""
-        if isinstance(self.geometry, FactorGeometry):
-            summed = self.geometry.total[:, None]
-            return np.asarray(self.geometry.spread(summed, np.float64)[:, 0])
-        if isinstance(self.geometry, DenseGeometry) and self.geometry.row_sums is not None:
-            return self.geometry.row_sums
-        return np.asarray(self.geometry.apply(np.ones((self.n, 1)))[:, 0], dtype=np.float64)
-
-    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """K 1 at some rows."""
-        if isinstance(self.geometry, FactorGeometry) and "row_sums" not in vars(self):
-            return self.geometry.at(rows, self.geometry.total)
-        return self.row_sums[rows]
+        return self.geometry.row_sums
 
     @cached_property
     def trace(self) -> float:
@@ -67,31 +65,7 @@ class Problem:
     @cached_property
     def ssq_total(self) -> float:
         """Total scatter SSq(S) = tr K - 1'K1/n."""
-        if isinstance(self.geometry, FactorGeometry):
-            return self.trace - self.geometry.grand_total / self.n_rows
-        return self.trace - float(self.row_sums.sum()) / self.n_rows
-
-
-def split_weights(
-    members: Members, dtype: DTypeLike = np.float64, counts: tuple[Any, Any] | None = None
-) -> Floats:
-    """The weights z of a batch of splits: 1/|V| on validation rows, -1/|T| on training rows.
-
-    Parameters
-    ----------
-    members : (n, r)
-    counts : |V| and |T| of every split, where they are not the numbers of members.
-
-    Returns
-    -------
-    (n, r)
-    """
-    n_val, n_train = counts or (members.sum(axis=0), (~members).sum(axis=0))
-    kind = np.dtype(dtype).type
-    # One split a row while it is made: that is the order products like best.
-    on_val, on_train = ((sign / count).astype(kind) for sign, count in ((1.0, n_val), (-1.0, n_train)))
-    weights: Floats = np.where(members.T, on_val[:, None], on_train[:, None])
-    return np.transpose(weights)
+        return self.trace - self.geometry.grand_total / self.n_rows
 
 
 @dataclass(frozen=True)
@@ -114,16 +88,9 @@ class Discrepancy:
 
 def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
     """Compare the two sides of every split in the batch with one multiplication by K."""
-    geometry, n_val = problem.geometry, problem.count(members)
-    n_train = problem.n_rows - n_val
-    if isinstance(geometry, FactorGeometry):
-        summed = _factor_sums(geometry, members, n_val, n_train, dtype)
-        with_all = geometry.mixed(geometry.total) @ geometry.mixed(summed)
-        return _from_witness(
-            problem, n_val, with_all, geometry.spread(summed, dtype), geometry.square(summed)
-        )
-    weights = split_weights(members, dtype, (n_val, n_train))
-    return _from_witness(problem, n_val, _with_all(problem, weights), *geometry.measure(weights))
+    counts = problem.counts(members)
+    found = problem.geometry.measure_splits(members, counts, dtype)
+    return _from_products(problem, counts[0], found)
 
 
 def shifted(problem: Problem, members: Members, before: Members, witness: Floats) -> Discrepancy:
@@ -135,73 +102,45 @@ def shifted(problem: Problem, members: Members, before: Members, witness: Floats
     ----------
     before : (n, r), the splits that `witness` belongs to.
     """
-    geometry, n_val = problem.geometry, problem.count(members)
+    geometry, counts = problem.geometry, problem.counts(members)
     rows = np.flatnonzero((members != before).any(axis=1))
-    is_few = FEW * len(rows) <= problem.n and np.array_equal(n_val, problem.count(before))
-    if not (isinstance(geometry, DenseGeometry) and is_few):
+    is_few = FEW * len(rows) <= problem.n and np.array_equal(counts[0], problem.count(before))
+    if not (geometry.has_entries and is_few):
         return discrepancy(problem, members, witness.dtype)
-    counts = (n_val, problem.n_rows - n_val)
     weights = split_weights(members, witness.dtype, counts)
     if len(rows):
         witness = witness + geometry.combine(
             rows, weights[rows] - split_weights(before[rows], witness.dtype, counts)
         )
-    energy = np.einsum("ij,ij->j", weights, witness, dtype=np.float64)
-    return _from_witness(problem, n_val, _with_all(problem, weights), witness, np.asarray(energy))
+    energy = np.asarray(np.einsum("ij,ij->j", weights, witness, dtype=np.float64))
+    products = SplitProducts(witness, energy, weighted_row_sums(geometry, weights))
+    return _from_products(problem, counts[0], products)
 
 
 def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
     """MMD² of a batch of splits (n, r), in the search's precision summed up in float64."""
-    geometry, n_val = problem.geometry, problem.count(members)
-    n_train = problem.n_rows - n_val
-    if isinstance(geometry, FactorGeometry):
-        return geometry.square(_factor_sums(geometry, members, n_val, n_train, geometry.search_dtype))
-    return geometry.energy(split_weights(members, geometry.search_dtype, (n_val, n_train)))
+    return problem.geometry.split_energy(members, problem.counts(members))
 
 
 def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
     """The same for splits whose witness and objective are known: nothing is multiplied by K."""
-    n_val = problem.count(members)
-    n_train = problem.n_rows - n_val
+    n_val, n_train = counts = problem.counts(members)
     pair = n_val * n_train / problem.n_rows
-    weights = split_weights(members, witness.dtype, (n_val, n_train))
-    with_all = _with_all(problem, weights)
-    return _from_witness(problem, n_val, with_all, witness, (problem.ssq_total - psi) / pair)
+    with_all = weighted_row_sums(problem.geometry, split_weights(members, witness.dtype, counts))
+    products = SplitProducts(witness, (problem.ssq_total - psi) / pair, with_all)
+    return _from_products(problem, n_val, products)
 
 
-def _factor_sums(
-    geometry: FactorGeometry,
-    members: Members,
-    n_val: NDArray[np.int64],
-    n_train: NDArray[np.int64],
-    dtype: DTypeLike,
-) -> NDArray[np.float64]:
-    """F'z of a batch of splits, shape (p, r): z is (1/|V| + 1/|T|) 1_V - 1/|T|."""
-    summed = geometry.sums_over(members, np.dtype(dtype))
-    return np.asarray(summed * (1.0 / n_val + 1.0 / n_train) - geometry.total[:, None] / n_train)
-
-
-def _with_all(problem: Problem, weights: Floats) -> NDArray[np.float64]:
-    """z'K1 of a batch of splits."""
-    return np.asarray(weights.T @ problem.row_sums.astype(weights.dtype), dtype=np.float64)
-
-
-def _from_witness(
-    problem: Problem,
-    n_val: NDArray[np.int64],
-    with_all: NDArray[np.float64],
-    witness: Floats,
-    mmd_squared: NDArray[np.float64],
-) -> Discrepancy:
-    n = problem.n_rows
+def _from_products(problem: Problem, n_val: NDArray[np.int64], found: SplitProducts) -> Discrepancy:
+    n, mmd_squared = problem.n_rows, found.mmd_squared
     n_train = n - n_val
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
     pair = n_val * n_train / n
-    centroid_gap = (2.0 * with_all + (n_train - n_val) * mmd_squared) / n
-    difference = -2.0 * witness
+    centroid_gap = (2.0 * found.with_all + (n_train - n_val) * mmd_squared) / n
+    difference = -2.0 * found.witness
     shift = centroid_gap.astype(difference.dtype)
     difference += shift if problem.sizes is None else problem.sizes[:, None] * shift
-    return Discrepancy(witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
+    return Discrepancy(found.witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
 
 
 @dataclass(frozen=True)
@@ -235,13 +174,7 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     n_val = int(problem.count(members[:, None])[0])
     n_train = problem.n_rows - n_val
     weights = val / n_val - train / n_train
-    if isinstance(problem.geometry, FactorGeometry):
-        of_val, of_train = problem.geometry.halves(members)
-        summed = np.stack([of_val / n_val - of_train / n_train, of_val, of_train], axis=1)
-        product = problem.geometry.spread(summed, np.float64)
-    else:
-        product = problem.geometry.apply(np.stack([weights, val, train], axis=1))
-    witness, to_val, to_train = product.T
+    witness, to_val, to_train = problem.geometry.side_products(members, (n_val, n_train)).T
     mmd_squared = float(weights @ witness)
     val_norm = float(val @ to_val) / n_val**2
     train_norm = float(train @ to_train) / n_train**2

@@ -11,9 +11,10 @@ from clustersplit_cli.core.constraints.cells import restricted_to, sample_rows
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import Image, explored_rows
 from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.core.search.candidate import Trail
-from clustersplit_cli.core.search.problem import Members, Problem, split_weights
+from clustersplit_cli.core.search.problem import Members, Problem
 from clustersplit_cli.core.search.starts import at_targets
 
 SMALL = 2048

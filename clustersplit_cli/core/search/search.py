@@ -16,7 +16,6 @@ import numpy as np
 from clustersplit_cli.core.assignment.selection import Assigner, Selection
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
-from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.bounded import Carried, Finished, carry_over, finish
@@ -182,7 +181,7 @@ class SplitSearch:
         """Whether splits are followed by few of their rows rather than measured anew at every step."""
         return (
             self.problem.n > SMALL
-            and isinstance(self.problem.geometry, FactorGeometry)
+            and self.problem.geometry.is_low_rank
             and isinstance(self.decide, Selection)
             and self.problem.constraints.is_exact
             and self.problem.sizes is None
@@ -252,7 +251,7 @@ class SplitSearch:
         """Perturb the best split on the kernel itself, where splits are dearer than on its image."""
         problem = self.problem
         # The image of a kernel that is held as factors lacks little of it: starts that agree are right.
-        is_clear = scouted.have_agreed and isinstance(problem.geometry, FactorGeometry)
+        is_clear = scouted.have_agreed and problem.geometry.is_low_rank
         is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(scouted.ends) and not is_clear
         rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
         for done in range(rounds):

@@ -120,7 +120,7 @@ def are_measured_coarsely(problem: Problem) -> bool:
 
     Sums of a dense kernel's values over short tiles lose next to nothing in it.
     """
-    return problem.n > SMALL and problem.geometry.name == "dense"
+    return problem.n > SMALL and problem.geometry.has_entries
 
 
 def _mmd(problem: Problem, trail: Trail, explained: float) -> float:

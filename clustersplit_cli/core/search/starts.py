@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.scatter import cell_means, within_cells
 from clustersplit_cli.core.parallel import tiles
@@ -165,7 +164,7 @@ FAINTEST, STRONGEST = 0.05, 1.0
 
 def is_nearly_diagonal(problem: Problem) -> bool:
     """Whether rows are on average closer to themselves than to all others; values must not be negative."""
-    if not isinstance(problem.geometry, DenseGeometry) or problem.sizes is not None:
+    if not problem.geometry.has_entries or problem.sizes is not None:
         return False
     return float(problem.row_sums.sum()) < 2.0 * problem.trace
 

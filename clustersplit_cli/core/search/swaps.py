@@ -115,7 +115,18 @@ def polish(
     among : rows, ascending, among which all are that can take part in a gain, if that is known; then the
         witness need be right at these alone.
     """
-    least = RELATIVE_GAIN * problem.ssq_total
+    return _polish(problem, members, witness, nonnegative, RELATIVE_GAIN * problem.ssq_total, among)
+
+
+def _polish(
+    problem: Problem,
+    members: Members,
+    witness: NDArray[np.floating],
+    nonnegative: bool,
+    least: float,
+    among: NDArray[np.int64] | None = None,
+) -> Polished:
+    """Exchange rows until no exchange gains more than `least`."""
     rows = _candidates(problem, members, witness, nonnegative, least, among)
     if len(rows) == 0:
         return Polished(members, 0)
@@ -139,7 +150,7 @@ def _look(
     limits = problem.constraints
     n_val = int(problem.count(members[:, None])[0])
     n_train = problem.n_rows - n_val
-    near, total = witness[rows].astype(np.float64), problem.row_sums_at(rows)
+    near, total = witness[rows].astype(np.float64), problem.geometry.row_sums_at(rows)
     to_val = (near + total / n_train) / (1.0 / n_val + 1.0 / n_train)
     inside_val, inside_train = (0.0, 0.0) if limits.is_exact else _inside(problem, members, witness)
     return _Sides(
@@ -274,6 +285,7 @@ class _SomeRows:
 
     whole: Geometry
     rows: NDArray[np.int64]
+    row_sums: NDArray[np.float64]
 
     @property
     def n(self) -> int:
@@ -282,6 +294,9 @@ class _SomeRows:
     @property
     def diagonal(self) -> NDArray[np.float64]:
         return self.whole.diagonal[self.rows]
+
+    def row_sums_at(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.row_sums[rows]
 
     def block(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.whole.block(self.rows[left], self.rows[right])
@@ -314,7 +329,7 @@ def polish_pairs(
     sums: Floats = state.sums[:, 0].astype(np.float64)
     # A row that is forced into a part is in a cell of its own kind, and that kind has it all on one side.
     kinds = np.unique(quotas.cells.codes * (k + 1) + quotas.pinned + 1, return_inverse=True)[1].reshape(-1)
-    changes = 0
+    changes, least = 0, RELATIVE_GAIN * geometry.trace
     for first, second in combinations(range(k), 2):
         rows = np.flatnonzero((current == first) | (current == second))
         members = current[rows] == first
@@ -322,13 +337,10 @@ def polish_pairs(
         sizes = np.bincount(codes)
         counts = np.bincount(codes[members], minlength=len(sizes))
         limits = bounded(Cells(codes, tuple({} for _ in sizes), sizes), counts, counts, counts)
-        view = _SomeRows(geometry, rows)
-        pair = Problem(view, limits)
-        # Both are known already, and a pass over the kernel would be the price of asking the view.
-        vars(pair).update(row_sums=sums[rows, first] + sums[rows, second], ssq_total=geometry.trace)
+        pair = Problem(_SomeRows(geometry, rows, sums[rows, first] + sums[rows, second]), limits)
         n_first, n_second = int(members.sum()), int((~members).sum())
         witness = sums[rows, first] / n_first - sums[rows, second] / n_second
-        polished = polish(pair, members, witness, nonnegative=nonnegative)
+        polished = _polish(pair, members, witness, nonnegative, least)
         if not polished.changes:
             continue
         changes += polished.changes

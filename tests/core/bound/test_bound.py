@@ -16,7 +16,7 @@ from clustersplit_cli.core.geometry import spectrum
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import Image, make_image
+from clustersplit_cli.core.geometry.low_rank import Image, LandmarkColumns, make_image
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits
@@ -100,7 +100,9 @@ def test_leading_pairs_alone_would_not_bound(workers: Workers, monkeypatch: pyte
     monkeypatch.setattr(spectrum, "LEADING", 1)
     X = np.array([[0.0]] * 4 + [[9.0]] * 4 + [[50.0]] + [[59.0]])
     problem = problem_of(X, "rbf", 1.0, cells([0] * 8 + [1] * 2, "0.5"), workers)
-    blind = Image(problem.geometry, np.array([8]), np.eye(1))  # sees nothing of the first eight rows
+    blind = Image(
+        LandmarkColumns(problem.geometry, np.array([8])), np.eye(1)
+    )  # sees nothing of the first eight rows
     best = true_optimum(problem)
     assert mmd_upper_bound(problem, blind) >= best * (1 - 1e-9)
     monkeypatch.setattr(spectrum, "_largest_possible", lambda *_: 0.0)

@@ -41,6 +41,25 @@ def test_every_product_is_that_of_the_centred_kernel_matrix(dense: Any) -> None:
     np.testing.assert_allclose(prepared.features.take(left), centred[left])
 
 
+def test_sums_over_groups_are_those_of_the_centred_kernel_matrix(dense: Any) -> None:
+    prepared = prepare_sparse(scipy.sparse.csr_array(dense), "linear", "none")
+    centred = dense - dense.mean(axis=0)
+    rng = np.random.default_rng(2)
+    groups = np.unique(rng.integers(0, 25, 90), return_inverse=True)[1].reshape(-1)
+    which = np.equal.outer(np.arange(groups.max() + 1), groups).astype(float)
+    K = which @ centred @ centred.T @ which.T
+    vectors, some = rng.normal(size=(len(K), 3)), np.array([2, 7, 11])
+    assert isinstance(prepared.features, SparseFeatures)
+    with pool(2) as workers:
+        whole = sparse_geometry(prepared.features, workers)
+        summed = whole.group_sums(groups)
+        np.testing.assert_allclose(summed.apply(vectors), K @ vectors, atol=1e-10)
+        np.testing.assert_allclose(summed.block(some, some[:2]), K[np.ix_(some, some[:2])], atol=1e-10)
+        np.testing.assert_allclose(summed.combine(some, vectors[:3]), K[:, some] @ vectors[:3], atol=1e-10)
+        np.testing.assert_allclose(summed.diagonal, np.diag(K), atol=1e-10)
+        assert summed.trace == pytest.approx(whole.trace)
+
+
 @pytest.mark.parametrize("how", ["none", "zscore", "l2"])
 def test_the_ratio_of_spreads_is_that_of_the_scaled_columns(dense: Any, how: str) -> None:
     rows = dense.copy()

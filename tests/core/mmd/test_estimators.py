@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Prepared, prepare, standardize
-from clustersplit_cli.core.geometry.protocol import choose_landmarks, inverse_root
+from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.mmd import sums as kernel_sums
 from clustersplit_cli.core.mmd.estimators import ESTIMATORS, squared_discrepancies, subsample_mmd, two_sample
 from clustersplit_cli.core.mmd.sums import Factors, GroupSums, exact_sums, factor_sums

@@ -11,7 +11,8 @@ from scipy import stats
 
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Prepared, prepare
-from clustersplit_cli.core.geometry.protocol import choose_landmarks, inverse_root
+from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.mmd.estimators import ESTIMATORS, squared_discrepancies
 from clustersplit_cli.core.mmd.permutation import Permuted, permuted_by_factors, permuted_exactly, regroupings
 from clustersplit_cli.core.mmd.sums import Factors, exact_sums, factor_sums

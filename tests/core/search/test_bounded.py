@@ -251,7 +251,7 @@ def test_a_followed_search_takes_few_passes(
 
         return count
 
-    for name in ("_times", "_summed"):
+    for name in ("times", "_summed"):
         monkeypatch.setattr(FactorGeometry, name, counted(name))
     solve(problem, workers)
     # Carry over, measure, look at the best; measure in float64; at most one look at all rows between.

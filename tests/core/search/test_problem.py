@@ -14,7 +14,7 @@ from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
-from clustersplit_cli.core.geometry.protocol import Geometry
+from clustersplit_cli.core.geometry.protocol import ByProducts, Geometry, split_weights
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import (
     Members,
@@ -23,7 +23,6 @@ from clustersplit_cli.core.search.problem import (
     evaluate,
     objectives,
     shifted,
-    split_weights,
 )
 
 HOLDINGS = ("rbf", "linear", "cosine", "polynomial", "nystrom")
@@ -165,7 +164,7 @@ def test_a_wrong_product_shows_in_the_identity(workers: Workers) -> None:
     """The sides of the identity come from separate columns, so an error in one of them shows."""
     problem = problem_of(np.random.default_rng(2).normal(size=(30, 3)), "rbf", workers)
 
-    class OffByALittle:
+    class OffByALittle(ByProducts):
         n, trace = problem.geometry.n, problem.geometry.trace
 
         def apply(self, vectors: NDArray[Any]) -> NDArray[Any]:
@@ -174,7 +173,6 @@ def test_a_wrong_product_shows_in_the_identity(workers: Workers) -> None:
             return product
 
     wrong = Problem(OffByALittle(), problem.constraints)  # type: ignore[arg-type]
-    wrong.__dict__["row_sums"] = problem.row_sums
     members = random_members(30, np.random.default_rng(3))
     assert evaluate(problem, members).identity_residual < 1e-14
     assert evaluate(wrong, members).identity_residual > 1e-6

@@ -22,7 +22,7 @@ from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.groups import first_choice, unit_geometry, unit_problem
+from clustersplit_cli.core.search.groups import first_choice, unit_problem
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.solution import Solution
@@ -67,7 +67,7 @@ def test_a_kernel_of_units_is_the_sum_over_their_rows(workers: Workers, kind: st
     units = rng.permutation(np.repeat(np.arange(10), 5))
     whole = geometry.block(np.arange(50), np.arange(50))
     A = (units == np.arange(10)[:, None]).astype(float)
-    summed = unit_geometry(geometry, units)
+    summed = geometry.group_sums(units)
     np.testing.assert_allclose(summed.apply(np.eye(10)), A @ whole @ A.T, rtol=1e-6)
     np.testing.assert_allclose(summed.diagonal, np.diag(A @ whole @ A.T), rtol=1e-6)
     assert summed.trace == pytest.approx(geometry.trace)
@@ -201,7 +201,7 @@ def test_a_linear_kernel_is_summed_over_units_whether_its_rows_are_centred_or_no
     centred = x - x.mean(axis=0, dtype=np.float64)
     which = np.equal.outer(np.arange(units.max() + 1), units).astype(np.float64)
     expected = which @ centred @ centred.T @ which.T
-    summed = unit_geometry(geometry, units)
+    summed = geometry.group_sums(units)
     assert np.abs(summed.apply(np.eye(summed.n)) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 

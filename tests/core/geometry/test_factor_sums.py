@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clustersplit_cli.core.constraints.cells import Cells, bounded
-from clustersplit_cli.core.geometry.centroids import FactoredKernel
+from clustersplit_cli.core.geometry.factored import FactoredKernel
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.problem import Problem, evaluate
