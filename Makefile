@@ -25,6 +25,7 @@ demo: $(VENV)/.installed ## Split the sample data and show the result
 	    --format npy --format txt --out $(DEMO) --force
 	@echo "The first validation rows, from $(DEMO)/val.txt:"
 	@head -n 8 $(DEMO)/val.txt | paste -s -d ' ' -
+	@echo "The command is $(BIN)/clustersplit, or clustersplit after: . $(BIN)/activate"
 
 test: $(VENV)/.installed-dev ## Run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)

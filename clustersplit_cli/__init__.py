@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise
-        raise ImportError(f"{name} needs scikit-learn: pip install 'clustersplit[sklearn]'") from error
+        raise ImportError(f"{name} needs scikit-learn: pip install scikit-learn") from error
     globals()[name] = value
     return value
 

@@ -317,7 +317,7 @@ OPTIONS: dict[str, Option] = {
             "scheduler",
             SCALE,
             "ADDRESS",
-            "Dask scheduler, such as tcp://host:8786; needs --engine dask and clustersplit[dask].",
+            "Dask scheduler, such as tcp://host:8786; needs --engine dask, dask and distributed.",
             default_in_words="a cluster on this machine",
         ),
         text(
@@ -337,7 +337,7 @@ OPTIONS: dict[str, Option] = {
             default_in_words="npy",
         ),
         path("annotate", OUTPUT, "FILE", "Also write the input rows with a `split` column, as Parquet."),
-        flag("html", OUTPUT, "Also write report.html, a page to look at; needs clustersplit[report]."),
+        flag("html", OUTPUT, "Also write report.html, a page to look at; needs jinja2 and plotly."),
         flag("force", OUTPUT, "Replace the output of an earlier run."),
         path(
             "config",

@@ -26,7 +26,7 @@ ROWS, FEATURES = 120, 4
 
 
 def optional(name: str) -> Any:
-    return pytest.importorskip(name, reason=f"{name} is not installed: pip install 'clustersplit[dev]'")
+    return pytest.importorskip(name, reason=f"{name} is not installed: make test installs it")
 
 
 @pytest.fixture(scope="module")
@@ -409,7 +409,7 @@ def test_without_scikit_learn_the_splitters_say_what_to_install() -> None:
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "pip install 'clustersplit[sklearn]'" in done.stderr.splitlines()[-1]
+    assert "pip install scikit-learn" in done.stderr.splitlines()[-1]
 
 
 def test_dense_arrays_are_not_copied() -> None:

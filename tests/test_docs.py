@@ -174,7 +174,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """Strict: links and anchors that lead nowhere, and pages outside the navigation, are errors."""
     for package in ("mkdocs", "material", "mkdocstrings_handlers"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is missing: pip install 'clustersplit[docs]'")
+            pytest.skip(f"{package} is missing: make docs installs it")
     done = subprocess.run(
         [
             sys.executable,

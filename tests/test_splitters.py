@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-sklearn = pytest.importorskip(
-    "sklearn", reason="scikit-learn is not installed: pip install 'clustersplit[sklearn]'"
-)
+sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install scikit-learn")
 
 from sklearn.base import clone  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402

@@ -312,7 +312,7 @@ EVALUATE = Command(
     Every domain in turn is set aside as E. Models with hyper-parameters drawn at random are trained on the
     training side of every strategy's split of the others, chosen on its validation side by class-balanced
     accuracy, and tested on E; nothing is chosen with E in sight. Writes every trial, report.json and, with
-    --html, plots. Probes need clustersplit[sklearn].
+    --html, plots. Probes need scikit-learn.
     """,
     "clustersplit evaluate feats.parquet --search 20 --repeats 3",
     {"features": FEATURES},
@@ -402,7 +402,7 @@ REPORT = Command(
 
     The page shows the rows on a map, how far the sides are apart compared with random splits, whether every
     cell keeps its share, and what drives the shift. The numbers are those of the run; what is
-    drawn besides is computed again from the input. Needs clustersplit[report].
+    drawn besides is computed again from the input. Needs jinja2 and plotly.
     """,
     "clustersplit report feats_split",
     {"directory": _argument(Path, "DIR", "A directory that `split`, `kfold` or `baseline` wrote.")},

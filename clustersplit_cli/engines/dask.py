@@ -314,7 +314,7 @@ def opened_cluster(
     try:
         import distributed as installed
     except ImportError:
-        raise UsageError("--engine dask needs Dask", hint="pip install 'clustersplit[dask]'") from None
+        raise UsageError("--engine dask needs Dask", hint="pip install dask distributed") from None
     distributed: Any = installed  # it has no types
     # What Dask would log is said here in one line, or is no concern of the user's.
     for name in ("distributed", "tornado", "asyncio"):
@@ -395,7 +395,7 @@ def check_versions(client: Any, addresses: Iterable[str]) -> tuple[Note, ...]:
     except (ImportError, AttributeError) as error:
         raise ClusterError(
             f"the workers do not have clustersplit {own['clustersplit']}: {error}",
-            hint=f"install it on every worker: pip install clustersplit=={own['clustersplit']}",
+            hint="install the same version on every worker",
         ) from error
     notes = []
     for address, theirs in sorted(found.items()):

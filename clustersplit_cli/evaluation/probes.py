@@ -153,7 +153,7 @@ def check_available() -> None:
 
     if find_spec("sklearn") is None:
         raise InputError(
-            "--probe needs scikit-learn, which is not installed", hint="pip install 'clustersplit[sklearn]'"
+            "--probe needs scikit-learn, which is not installed", hint="pip install scikit-learn"
         )
 
 

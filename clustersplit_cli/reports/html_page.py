@@ -40,9 +40,7 @@ def check_available() -> None:
     """
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        raise UsageError(
-            f"an HTML report needs {' and '.join(missing)}", hint="pip install 'clustersplit[report]'"
-        )
+        raise UsageError(f"an HTML report needs {' and '.join(missing)}", hint="pip install jinja2 plotly")
 
 
 def render_page(

@@ -19,7 +19,7 @@ import pytest
 from clustersplit_cli.cli.app import run
 
 for library in ("plotly", "jinja2"):
-    pytest.importorskip(library, reason="the report needs pip install 'clustersplit[report]'")
+    pytest.importorskip(library, reason="the report needs pip install jinja2 plotly")
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_without_the_extra_nothing_starts(
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert said(*words) == (
         2,
-        "error: an HTML report needs plotly\nhint: pip install 'clustersplit[report]'\n",
+        "error: an HTML report needs plotly\nhint: pip install jinja2 plotly\n",
     )
     assert files() == {"feats.parquet"}
 

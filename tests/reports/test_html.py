@@ -145,4 +145,4 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(UsageError, match=f"needs {library}") as caught:
         check_available()
-    assert caught.value.hint == "pip install 'clustersplit[report]'"
+    assert caught.value.hint == "pip install jinja2 plotly"

@@ -27,8 +27,8 @@ playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright drives the browser: pip install it"
 )
 for library in ("plotly", "jinja2"):
-    pytest.importorskip(library, reason="the report needs pip install 'clustersplit[report]'")
-pytest.importorskip("sklearn", reason="the probes of an evaluation need pip install 'clustersplit[sklearn]'")
+    pytest.importorskip(library, reason="the report needs pip install jinja2 plotly")
+pytest.importorskip("sklearn", reason="the probes of an evaluation need pip install scikit-learn")
 
 FLAGS = [
     *("--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"),

@@ -15,8 +15,8 @@ import pytest
 from clustersplit_cli.cli.app import run
 
 for library in ("plotly", "jinja2"):
-    pytest.importorskip(library, reason="the report needs pip install 'clustersplit[report]'")
-pytest.importorskip("sklearn", reason="the probes of an evaluation need pip install 'clustersplit[sklearn]'")
+    pytest.importorskip(library, reason="the report needs pip install jinja2 plotly")
+pytest.importorskip("sklearn", reason="the probes of an evaluation need pip install scikit-learn")
 
 COMMANDS = {
     "split": "split",
