@@ -149,12 +149,8 @@ def _by_cbc(costs: NDArray[np.float64], assigner: PartAssigner) -> tuple[float, 
     pinned = assigner.quotas.pinned
     forced = np.flatnonzero(pinned >= 0)
     total = float(costs[forced, pinned[forced]].sum())
-    integral = True
-    cells = assigner.cells
-    solutions = assigner.workers.map(
-        lambda cell: solve_transport(costs[cell.rows], cell.lower, cell.upper), cells
-    )
-    for cell, (labels, is_integral) in zip(cells, solutions, strict=True):
-        total += float(costs[cell.rows, labels].sum())
-        integral &= is_integral
+    cells = [cell.limits for cell in assigner.cells]
+    labels, integral = solve_transport(costs[None], cells, assigner.workers)
+    for rows, _, _ in cells:
+        total += float(costs[rows, labels[0, rows]].sum())
     return total, len(cells), integral

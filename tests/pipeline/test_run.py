@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.cbc import find_cbc
 from clustersplit_cli.core.search.solution import Step
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
@@ -206,6 +208,23 @@ def test_cbc_in_every_step_finds_what_selection_finds(tolerance: str, make_datas
     # Normal features have no ties: at every threshold the costs are further apart than CBC can blur.
     assert np.array_equal(default.val, cbc.val)
     assert default.report.objective == cbc.report.objective
+
+
+def test_cbc_in_every_step_of_a_small_problem_is_started_a_few_times_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_dataset: Maker
+) -> None:
+    starts, counting = tmp_path / "starts", tmp_path / "cbc"
+    counting.write_text(f'#!/bin/sh\necho >> {starts}\nexec {find_cbc()} "$@"\n')
+    counting.chmod(0o755)
+    monkeypatch.setenv("CLUSTERSPLIT_CBC", str(counting))
+    find_cbc.cache_clear()
+    rng = np.random.default_rng(9)
+    dataset = make_dataset(rng.normal(size=(30, 4)), label=rng.integers(0, 4, 30))
+    found = run(dataset, solver="cbc", effort="normal")
+    find_cbc.cache_clear()
+    assert found.report.certificate is not None and found.report.certificate.status == "optimal"
+    # Some thousand programs; each start of CBC takes longer than solving a hundred of them.
+    assert 20 < len(starts.read_text()) < 200
 
 
 def test_cbc_on_ties_reaches_the_same_objective(make_dataset: Maker) -> None:

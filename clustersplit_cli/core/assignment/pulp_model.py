@@ -59,6 +59,11 @@ class Model:
                 self._program += constraints[-1]
         self._program.state(self._atoms, constraints)
 
+    @property
+    def n(self) -> int:
+        """Number of atoms."""
+        return len(self._atoms)
+
     def solve(self, costs: NDArray[Any], *, presolve: bool = True) -> tuple[NDArray[np.float64], float]:
         """Return the values of a relaxed program, proven optimal, and their cost.
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints.cells import Constraints
 
 SMALL_CELL = 64
+BOTH_AT_ONCE = 1 << 16
+"""Costs up to which both orientations are solved as one batch: there a call costs more than a copy."""
 
 
 class Assigner(Protocol):
@@ -147,7 +149,12 @@ def cheaper_orientation(
     The choices of shape (n, r), and their costs relative to sending every row to the training centroid.
     Ties keep the present orientation.
     """
-    kept, turned = assigner.choose(difference, present), assigner.choose(-difference, present)
+    if difference.size <= BOTH_AT_ONCE:
+        costs = np.concatenate([difference.T, -difference.T]).T
+        both = assigner.choose(costs, None if present is None else np.concatenate([present.T, present.T]).T)
+        kept, turned = np.split(both, 2, axis=1)
+    else:
+        kept, turned = assigner.choose(difference, present), assigner.choose(-difference, present)
     exact = difference.astype(np.float64, copy=False)
     kept_cost = np.einsum("ij,ij->j", exact, kept)
     turned_cost = exact.sum(axis=0) - np.einsum("ij,ij->j", exact, turned)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.assignment.cbc import solve_transport
+from clustersplit_cli.core.assignment.cbc import TransportCell, solve_transport
 from clustersplit_cli.core.assignment.transport import transport
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.geometry.dense import FEW
@@ -218,16 +218,16 @@ class PartAssigner:
 
         def one(place: int) -> None:
             cell = self.cells[place]
-            if self.solver == "cbc":
-                for run in range(r):
-                    labels[run, cell.rows] = solve_transport(costs[run, cell.rows], cell.lower, cell.upper)[0]
-                return
             start = None if prices is None else prices[:, place]
             chosen, price = transport(costs[:, cell.rows], cell.lower, cell.upper, start)
             labels[:, cell.rows] = chosen
             found[:, place] = price
 
-        self.workers.run(one, range(len(self.cells)))
+        if self.solver == "cbc":
+            assigned = solve_transport(costs, [cell.limits for cell in self.cells], self.workers)[0]
+            labels = np.where(assigned < 0, labels, assigned)
+        else:
+            self.workers.run(one, range(len(self.cells)))
         total = np.take_along_axis(costs, labels[:, :, None], axis=2).sum(axis=(1, 2))
         return Assigned(labels, total, found)
 
@@ -247,6 +247,11 @@ class FreeCell:
     target: NDArray[np.int64]
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
+
+    @property
+    def limits(self) -> TransportCell:
+        """What the assignment program says of it."""
+        return self.rows, self.lower, self.upper
 
 
 def free_cells(quotas: PartQuotas) -> list[FreeCell]:

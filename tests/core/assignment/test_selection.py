@@ -119,10 +119,15 @@ def test_cbc_takes_ties_and_costs_of_zero() -> None:
         assert found.integral and found.chosen.sum() == 3
 
 
-def test_cbc_assigns_every_column_on_its_own(workers: Workers) -> None:
+@pytest.mark.parametrize("together", [1, 120, 4096])
+def test_cbc_assigns_every_column_on_its_own(
+    together: int, monkeypatch: pytest.MonkeyPatch, workers: Workers
+) -> None:
+    monkeypatch.setattr("clustersplit_cli.core.assignment.cbc.SIDE_BY_SIDE", together)
     rng = np.random.default_rng(4)
     limits = random_limits(rng, 50, 3, "0")
-    costs = rng.normal(size=(50, 5)).astype(np.float32)
+    costs = rng.normal(size=(50, 5)) * np.array([1e-12, 1.0, 1e12, 0.0, 1.0])
+    costs[:, 3] = -np.arange(50)
     assert np.array_equal(CBCAssigner(limits, workers).choose(costs), Selection(limits).choose(costs))
 
 

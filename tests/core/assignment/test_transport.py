@@ -16,6 +16,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 from clustersplit_cli.core.assignment import transport as transport_module
 from clustersplit_cli.core.assignment.cbc import solve_transport
 from clustersplit_cli.core.assignment.transport import transport
+from clustersplit_cli.core.parallel import Workers
 
 Counts = NDArray[np.int64]
 
@@ -70,13 +71,33 @@ def test_identical_rows_are_assigned_too() -> None:
 
 def test_cbc_agrees_and_ends_in_whole_numbers() -> None:
     rng = np.random.default_rng(3)
-    costs = rng.normal(size=(30, 4))
+    costs = rng.normal(size=(2, 30, 4))
     lower, upper = np.array([5, 5, 5, 5]), np.array([10, 8, 8, 9])
-    labels, integral = solve_transport(costs, lower, upper)
-    ours, _ = transport(costs[None], lower, upper)
+    labels, integral = solve_transport(costs, [(np.arange(30), lower, upper)])
+    ours, _ = transport(costs, lower, upper)
     assert integral
-    rows = np.arange(30)
-    assert costs[rows, labels].sum() == pytest.approx(costs[rows, ours[0]].sum(), abs=1e-7)
+    for run in range(2):
+        theirs, found = (costs[run][np.arange(30), each[run]].sum() for each in (labels, ours))
+        assert theirs == pytest.approx(found, abs=1e-7)
+
+
+@pytest.mark.parametrize("together", [1, 40, 4096])
+def test_cells_in_one_file_for_cbc_are_assigned_as_each_on_its_own(
+    together: int, monkeypatch: pytest.MonkeyPatch, workers: Workers
+) -> None:
+    monkeypatch.setattr("clustersplit_cli.core.assignment.cbc.SIDE_BY_SIDE", together)
+    rng = np.random.default_rng(4)
+    costs = rng.normal(size=(3, 25, 3)) * np.array([1e-9, 1.0, 1e9])[:, None, None]
+    costs[:, :10] *= 1e-10
+    rows = np.split(np.arange(23), [4, 5, 10])  # two rows are in no cell
+    bounds = [np.array([len(some) // 3, 0, 0]) for some in rows]
+    cells = [(some, low, np.full(3, -(-len(some) // 2))) for some, low in zip(rows, bounds, strict=True)]
+    labels, integral = solve_transport(costs, cells, workers)
+    assert integral
+    assert (labels[:, np.setdiff1d(np.arange(25), np.concatenate(rows))] == -1).all()
+    for some, low, high in cells:
+        ours, _ = transport(costs[:, some], low, high)
+        assert np.array_equal(labels[:, some], ours)  # normal costs have no ties
 
 
 def to_centroids(rng: np.random.Generator, m: int, k: int, scale: float) -> NDArray[np.float64]:
