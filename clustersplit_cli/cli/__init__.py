@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def main() -> None:
     """Run `clustersplit` on the process's own arguments and exit."""
-    from clustersplit_cli.cli.process import INTERRUPTED, leave_quickly, prepare
+    from clustersplit_cli.cli.process import INTERRUPTED, leave, prepare
 
     try:
         prepare()
@@ -14,5 +14,4 @@ def main() -> None:
         code = run()
     except KeyboardInterrupt:  # while starting, or again while the first one was being dealt with
         code = INTERRUPTED
-    leave_quickly()
-    raise SystemExit(code)
+    leave(code)

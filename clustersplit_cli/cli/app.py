@@ -14,7 +14,7 @@ from clustersplit_cli import __version__
 from clustersplit_cli.cli.declarations import COMMANDS, Command
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.options import Body, with_parameters
-from clustersplit_cli.cli.process import INTERRUPTED, Stopped, mute
+from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mute, told
 from clustersplit_cli.errors import ClusterSplitError
 
 BUG = 70
@@ -22,7 +22,6 @@ START = """Example: clustersplit split feats.parquet --h 0.2
 
 Start with `clustersplit inspect FEATURES`, then `clustersplit split --help`. For completion with Tab in bash,
 zsh and fish: `clustersplit --install-completion`, then open a new shell."""
-CLEAN = "no half-written output was left behind; the same command starts over"
 
 app = typer.Typer(
     name="clustersplit",
@@ -116,6 +115,7 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
 
 def _explain(message: str, hint: str | None, code: int) -> int:
     """Print what is wrong and the cure on stderr, one line each; return the exit code."""
+    told()
     try:
         sys.stdout.flush()
     except OSError:  # it was the stream that failed: closing it must not fail again

@@ -5,14 +5,24 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from clustersplit_cli.cleanup import refuse_new_blocks, undo_open_blocks
 from clustersplit_cli.environment import keep_blas_to_one_thread
 
 INTERRUPTED = 128 + signal.SIGINT
+CLEAN = "no half-written output was left behind; the same command starts over"
+SECONDS_TO_STOP = 0.8
+"""How long a command has to end by itself after a signal."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
@@ -26,11 +36,12 @@ class Stopped(BaseException):
 
 def prepare() -> None:
     """Make signals that end a process clean up, closed streams harmless, and starting quick."""
+    _fill_closed_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):
         # A signal that the parent chose to ignore (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
-    _fill_closed_streams()
+    _watch_signals()
     keep_blas_to_one_thread()
     # Modules and programs are many objects that stay: looking for cycles among them as often as usual takes
     # some hundredths of a short run. What is large here is freed by counting references.
@@ -38,9 +49,96 @@ def prepare() -> None:
     sys.meta_path.insert(0, _NoPandas())
 
 
-def leave_quickly() -> None:
-    """Spare the interpreter, which is about to end, a last look for cycles among all modules and programs."""
-    gc.freeze()
+def leave(code: int) -> NoReturn:
+    """End the process; after a signal at once, without waiting for threads that are still at work."""
+    if code in [128 + number for number in _ENDING]:
+        _end(code)
+    gc.freeze()  # spares the interpreter a last look for cycles among all modules and programs
+    raise SystemExit(code)
+
+
+def say_when_stopped(hint: str) -> None:
+    """Give this hint, instead of the usual one, if a signal ends the command."""
+    _Words.hint = hint
+
+
+def told() -> None:
+    """Say no more about a signal: the user has been told."""
+    _Words.is_told = True
+
+
+class _Words:
+    hint = CLEAN
+    is_told = False
+
+
+def _watch_signals() -> None:
+    """Have a thread end the process if the main one does not do so itself soon after a signal.
+
+    Python's handlers run in the main thread alone, between two steps of it: not while it waits in a long
+    call, and the exception they raise waits for other threads on its way out.
+    """
+    heard, written = os.pipe()
+    os.set_blocking(written, False)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+    threading.Thread(target=_end_after_signal, args=(heard,), name="signals", daemon=True).start()
+
+
+def _end_after_signal(heard: int) -> None:
+    number = 0
+    while number not in _ENDING:
+        number = os.read(heard, 1)[0]
+    time.sleep(SECONDS_TO_STOP)
+    name = signal.Signals(number).name
+    _end(128 + number, "interrupted" if number == signal.SIGINT else f"stopped by {name}")
+
+
+_is_last = threading.Lock()
+
+
+def _end(code: int, message: str | None = None) -> NoReturn:
+    """End the processes that were started, undo what is half done, say so, and end this process."""
+    _is_last.acquire()  # who comes second waits here for the end
+    refuse_new_blocks()
+    _kill_descendants()
+    undo_open_blocks()
+    _kill_descendants()  # those that were just being started
+    if message and not _Words.is_told:
+        shown = "\x1b[?25h" if os.isatty(2) else ""  # a bar of progress hides the cursor
+        with suppress(OSError):
+            os.write(2, f"{shown}error: {message}\nhint: {_Words.hint}\n".encode())
+    os._exit(code)
+
+
+def _kill_descendants() -> None:
+    """Kill all processes that come from this one: solvers, training commands, workers."""
+    parents = _parents()
+    found, look = set[int](), [os.getpid()]
+    while look:
+        parent = look.pop()
+        children = {pid for pid, above in parents.items() if above == parent} - found
+        found |= children
+        look.extend(children)
+    for pid in found:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _parents() -> dict[int, int]:
+    """The parent of every process that can be seen."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=1, check=False
+        )
+        return {int(pid): int(above) for pid, above in map(str.split, listed.stdout.splitlines())}
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # The name before the parent is in brackets and may hold anything.
+                words = (entry / "stat").read_bytes().rsplit(b")", 1)[1].split()
+                parents[int(entry.name)] = int(words[1])
+    return parents
 
 
 class _NoPandas(MetaPathFinder):

@@ -21,11 +21,13 @@ import hashlib
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from clustersplit_cli.cleanup import undone_at_the_end
 from clustersplit_cli.data.destination import (
     REPORT_NAME,
     check_destination,
@@ -50,6 +52,9 @@ __all__ = [
 
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_publishing = threading.RLock()
+"""Held while a result is renamed into place, so that nobody settles its staging area meanwhile."""
+SECONDS_TO_PUBLISH = 0.4
 
 
 @contextmanager
@@ -74,7 +79,8 @@ def staged_directory(path: Path, *, force: bool) -> Iterator[Path]:
         _sync_tree(staging.new)
         _sync(staging.root)
         recover(path)  # a run killed meanwhile may have moved the earlier result aside
-        _swap(staging, path, destination, force=force)
+        with _publishing:
+            _swap(staging, path, destination, force=force)
 
 
 @contextmanager
@@ -88,10 +94,11 @@ def staged_file(path: Path, *, force: bool) -> Iterator[Path]:
     with _explained(path), _staging_area(destination) as staging:
         yield staging.new
         _sync(staging.new)
-        if force:
-            staging.new.replace(destination)
-        else:
-            _rename_without_replacing(staging.new, path, destination)
+        with _publishing:
+            if force:
+                staging.new.replace(destination)
+            else:
+                _rename_without_replacing(staging.new, path, destination)
         _sync(destination.parent)
 
 
@@ -154,14 +161,28 @@ def _staging_area(destination: Path) -> Iterator[_StagingArea]:
     """Create a locked staging area; at the end undo an unfinished swap and remove the area."""
     staging, lock = _create_area(destination)
     try:
-        yield staging
+        with undone_at_the_end(lambda: _abandon(staging, destination)):
+            yield staging
     finally:
         try:
             # What cannot be removed now must not hide how the block ended; the next run removes it.
-            with suppress(OSError):
+            with suppress(OSError), _publishing:
                 _settle(staging, destination)
         finally:
             os.close(lock)
+
+
+def _abandon(staging: _StagingArea, destination: Path) -> None:
+    """Settle a staging area on which another thread may be at work, as the process is about to end.
+
+    An area that is just being published is left to the next run; that thread may not go on after this.
+    """
+    if not _publishing.acquire(timeout=SECONDS_TO_PUBLISH):
+        return
+    for _ in range(3):  # files may still be written while they are removed
+        with suppress(OSError):
+            _settle(staging, destination)
+            return
 
 
 def _create_area(destination: Path) -> tuple[_StagingArea, int]:

@@ -32,6 +32,8 @@ OPTIONAL = ("features", "adapt", "mixup", "seed", "domain")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _GRACE = 5.0
 """Seconds between asking a command to end and ending it."""
+_GRACE_OF_ALL = 0.3
+"""The same where the program itself is to end."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,10 @@ class CommandRunner:
             self._stopped = True
             running = list(self._running)
         for process in running:
-            _end(process)
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + _GRACE_OF_ALL
+        for process in running:
+            _end(process, max(until - time.monotonic(), 0.0))
 
 
 def read_metrics(path: Path, trial: Trial) -> dict[str, Any]:
@@ -259,14 +264,18 @@ def _share(value: Any, name: str) -> float:
     return float(value)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], grace: float = _GRACE) -> None:
     """End a command and what it started, politely first."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        _signal(process, number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
+            process.wait(grace)
             return
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _last_words(log: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from clustersplit_cli.cleanup import temporary_folder
 from clustersplit_cli.errors import TrialError
 from clustersplit_cli.evaluation.probes import ProbeData, begin, run_probes, work
 from clustersplit_cli.evaluation.trials import Record, Setting, TrainingSet, Trial
@@ -56,7 +56,7 @@ class ProbeRunner:
             for training, settings in tasks:
                 yield run_probes(self.data, training, settings)
             return
-        with tempfile.TemporaryDirectory(prefix="clustersplit-") as folder:
+        with temporary_folder() as folder:
             for name in ("features", "labels", "domains"):
                 np.save(Path(folder, f"{name}.npy"), getattr(self.data, name))
             yield from self._in_processes(tasks, folder)

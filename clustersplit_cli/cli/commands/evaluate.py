@@ -11,7 +11,7 @@ import typer
 
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import stem
-from clustersplit_cli.cli.process import INTERRUPTED, Stopped
+from clustersplit_cli.cli.process import INTERRUPTED, Stopped, say_when_stopped
 from clustersplit_cli.errors import UnfinishedError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.reports.evaluation_summary import EvaluationReport
 
 PROBE_ROWS = 1000
+RESUMABLE = "what is finished is kept: the same command with --resume goes on"
 
 
 def run(context: typer.Context) -> None:
@@ -65,6 +66,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
 
         with watch.step("read"):
             dataset = load(request, progress)
+        say_when_stopped(RESUMABLE)
         try:
             report = evaluate_dataset(
                 dataset,
@@ -82,7 +84,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
             code = stop.exit_code if isinstance(stop, Stopped) else INTERRUPTED
             raise UnfinishedError(
                 f"interrupted{how_far}",
-                hint="what is finished is kept: the same command with --resume goes on",
+                hint=RESUMABLE,
                 exit_code=code,
             ) from stop
     _write(report, directory, features, given, console)

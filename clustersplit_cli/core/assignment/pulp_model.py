@@ -15,6 +15,7 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
+from clustersplit_cli.cleanup import temporary_folder
 from clustersplit_cli.errors import SolverError
 
 Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
@@ -99,7 +100,7 @@ class Model:
         # CBC's tolerances are absolute: bring costs to a common scale.
         scale = float(np.abs(costs).max(initial=0.0)) or 1.0
         program.set_costs((costs / scale).tolist())
-        with tempfile.TemporaryDirectory(prefix="clustersplit-", dir=_plain_folder()) as folder:
+        with temporary_folder(_plain_folder()) as folder:
             solver = _CBC(path=self._binary, msg=False, threads=1, **options)
             solver.tmpDir = folder
             try:

@@ -239,8 +239,6 @@ def _starts(
 
 def _along_directions(assigner: PartAssigner, factors: Floats, count: int) -> Iterator[Labels]:
     """Cut every cell along leading directions of what varies within cells, into parts side by side."""
-    import scipy.linalg
-
     if count == 0:
         return
     cells = assigner.quotas.cells
@@ -248,7 +246,7 @@ def _along_directions(assigner: PartAssigner, factors: Floats, count: int) -> It
     begins = np.concatenate([[0], np.cumsum(cells.sizes)[:-1]])
     means = np.add.reduceat(factors[order], begins, axis=0, dtype=np.float64) / cells.sizes[:, None]
     gram = (factors.T @ factors).astype(np.float64) - (means.T * cells.sizes) @ means
-    vectors = scipy.linalg.eigh(gram)[1]
+    vectors = np.linalg.eigh(gram)[1]
     for number in range(count):
         direction = vectors[:, -1 - number % vectors.shape[1]]
         direction = direction * np.sign(direction[np.abs(direction).argmax()])
