@@ -26,9 +26,10 @@ from clustersplit_cli.core.geometry.low_rank import image_rank, make_image
 from clustersplit_cli.core.geometry.nystrom import linear_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers, pool
+from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate
-from clustersplit_cli.core.search.search import SplitSearch
+from clustersplit_cli.core.search.search import SplitSearch, needs_image
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
@@ -73,17 +74,11 @@ def geometry_of(X: np.ndarray, width: str, workers: Workers) -> Geometry:
 
 def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
     """MMD that one search reaches."""
-    found = SplitSearch(
-        problem,
-        lambda: make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n)),
-        Selection,
-        workers,
-        restarts=10,
-        max_iter=100,
-        effort=EFFORTS[effort],
-        nonnegative=problem.geometry.name == "dense",
-        rng=np.random.default_rng(seed),
-    ).solve()
+    context = SearchContext(problem, Selection(problem.constraints), workers, 10, 100, EFFORTS[effort])
+    image = None
+    if needs_image(problem):
+        image = make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n))
+    found = SplitSearch(context, image, np.random.default_rng(seed)).solve()
     measured = found.measured or evaluate(problem, found.members)
     return float(np.sqrt(measured.mmd_squared))
 
@@ -106,7 +101,7 @@ def study(name: str, problem: Problem, workers: Workers, seeds: int, starts: int
     seconds = (time.perf_counter() - start) / seeds
     thorough = [reach(problem, workers, seed, "thorough") / value for seed, value in enumerate(reached[:2])]
     image = make_image(problem.geometry, np.random.default_rng(0), image_rank(problem.n))
-    most = mmd_upper_bound(problem, image, nonnegative=problem.geometry.name == "dense")
+    most = mmd_upper_bound(problem, image)
     ratios = [value / best for value in reached]
     return Found(name, ratios, thorough, max(reached) / most, seconds, random_seconds)
 

@@ -16,9 +16,10 @@ from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, squared_mmd
-from clustersplit_cli.core.search.search import SplitSearch
+from clustersplit_cli.core.search.search import SplitSearch, needs_image
 from clustersplit_cli.core.search.starts import at_targets, random_splits, spectral_splits
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -44,14 +45,13 @@ def random_mmd(
 
 @dataclass(frozen=True)
 class Ground:
-    """A problem, who does the work, and whether no kernel value is negative.
+    """A problem, and who does the work.
 
     `draw` draws one random split per stream, (n, r), where cells hang together; None where they do not.
     """
 
     problem: Problem
     workers: Workers
-    nonnegative: bool = False
     draw: Callable[[Sequence[np.random.Generator]], Members] | None = None
 
 
@@ -162,19 +162,11 @@ RESTARTS, MAX_ITER, EFFORT = 10, 100, "normal"
 
 def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
     """Search as for a split, with the total size as the only constraint: what keeping the cells costs."""
-    constraints = total_only(ground.problem.constraints)
-    search = SplitSearch(
-        replace(ground.problem, constraints=constraints),
-        lambda: make_image(ground.problem.geometry, rng),
-        Selection,
-        ground.workers,
-        restarts=RESTARTS,
-        max_iter=MAX_ITER,
-        effort=EFFORTS[EFFORT],
-        nonnegative=ground.nonnegative,
-        rng=rng,
-    )
-    return search.solve().members
+    problem = replace(ground.problem, constraints=total_only(ground.problem.constraints))
+    assigner = Selection(problem.constraints)
+    context = SearchContext(problem, assigner, ground.workers, RESTARTS, MAX_ITER, EFFORTS[EFFORT])
+    image = make_image(problem.geometry, rng) if needs_image(problem) else None
+    return SplitSearch(context, image, rng).solve().members
 
 
 def leave_one_out(codes: NDArray[np.integer], values: Sequence[object], name: str) -> Members:

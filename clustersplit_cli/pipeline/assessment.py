@@ -169,12 +169,11 @@ def upper_bound(setting: Setting, *, looking: bool = True) -> float | None:
         if max(setting.problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
             return None
     # Nyström kernels may be negative where the kernel they stand for is not.
-    nonnegative = setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense"
     if setting.requirements.separates:
-        return mmd_upper_bound(setting.problem, setting.image, nonnegative=nonnegative, looking=looking)
+        return mmd_upper_bound(setting.problem, setting.image, looking=looking)
     # Splits that meet several families meet each of them: the smallest of their bounds holds.
     problems = [replace(setting.problem, constraints=family) for family in setting.requirements.families]
-    return min(mmd_upper_bound(problem, setting.image, nonnegative=nonnegative) for problem in problems)
+    return min(mmd_upper_bound(problem, setting.image) for problem in problems)
 
 
 def certify(

@@ -72,7 +72,7 @@ def baseline(
 def ground(setting: Setting) -> Ground:
     """What a strategy is given."""
     draw = None if setting.requirements.separates else setting.coupling.random_splits
-    return Ground(setting.problem, setting.workers, setting.prepared.kernel.is_nonnegative, draw)
+    return Ground(setting.problem, setting.workers, draw)
 
 
 def domains_to_leave(domains: Categories | None, leave: str | None) -> list[str]:

@@ -21,8 +21,9 @@ from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.search import SplitSearch
+from clustersplit_cli.core.search.search import SplitSearch, needs_image
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples
 from clustersplit_cli.engines.descent import (
@@ -62,18 +63,17 @@ def explore(
         factors = values @ mixing.astype(values.dtype)
     limits = samples.sample_limits(ahead.surveyed.limits, sample.codes)
     problem = Problem(image_geometry(factors, workers), limits)
-    solution = SplitSearch(
+    context = SearchContext(
         problem,
-        lambda: make_image(problem.geometry, ahead.streams.image),
-        Selection,
+        Selection(limits),
         workers,
-        restarts=options.restarts,
-        max_iter=options.max_iter,
-        effort=EFFORTS[options.effort],
-        nonnegative=ahead.prepared.kernel.is_nonnegative,
-        rng=ahead.streams.search,
-        progress=progress,
-    ).solve()
+        options.restarts,
+        options.max_iter,
+        EFFORTS[options.effort],
+        progress,
+    )
+    image = make_image(problem.geometry, ahead.streams.image) if needs_image(problem) else None
+    solution = SplitSearch(context, image, ahead.streams.search).solve()
     weights = split_weights(solution.members[:, None])
     sums = sum_factors(plan, values, np.asarray(weights, dtype=np.float64))[:, 0]
     spread = sums if mixing is None else np.asarray(mixing @ (mixing.T @ sums))

@@ -186,7 +186,6 @@ def find_partition(setting: PartedSetting, progress: Progress = silent) -> Parti
         restarts=options.restarts,
         max_iter=options.max_iter,
         effort=EFFORTS[options.effort],
-        nonnegative=setting.held.prepared.kernel.is_nonnegative and setting.held.memory.geometry == "dense",
         rng=setting.streams.search,
         progress=progress,
     )

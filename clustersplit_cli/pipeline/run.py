@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.cbc import CBCAssigner
-from clustersplit_cli.core.assignment.selection import Assigner, Selection
+from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.baselines import RandomMMD, random_mmd
-from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.mmd.estimators import subsample_mmd
-from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.problem import Evaluation, Members, evaluate
 from clustersplit_cli.core.search.programs import CoupledSearch
-from clustersplit_cli.core.search.search import SplitSearch
+from clustersplit_cli.core.search.search import SplitSearch, needs_image
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
@@ -157,18 +156,14 @@ def _find_separable(
 ) -> Solution:
     """Search where the constraints are met cell by cell."""
     options = setting.options
-    search = SplitSearch(
-        setting.problem,
-        lambda: setting.image,
-        partial(_assigner, options, setting.workers),
-        setting.workers,
-        restarts=options.restarts,
-        max_iter=options.max_iter,
-        effort=EFFORTS[options.effort],
-        nonnegative=setting.prepared.kernel.is_nonnegative,
-        rng=setting.streams.search,
-        progress=progress,
+    problem, workers = setting.problem, setting.workers
+    by_cbc = options.solver == "cbc"
+    assigner = CBCAssigner(problem.constraints, workers) if by_cbc else Selection(problem.constraints)
+    context = SearchContext(
+        problem, assigner, workers, options.restarts, options.max_iter, EFFORTS[options.effort], progress
     )
+    image = setting.image if needs_image(problem) else None
+    search = SplitSearch(context, image, setting.streams.search)
     explored = search.explore()
     meanwhile()
     found = search.refine(explored)
@@ -201,7 +196,6 @@ def _coupled_search(setting: Setting, progress: Progress) -> CoupledSearch | Non
         restarts=options.restarts,
         max_iter=options.max_iter,
         effort=EFFORTS[options.effort],
-        nonnegative=setting.prepared.kernel.is_nonnegative and setting.memory.geometry == "dense",
         rng=setting.streams.search,
         progress=progress,
     )
@@ -273,7 +267,3 @@ def portrait_of(setting: Setting, members: Members, random: RandomMMD | None = N
         setting.workers,
         np.random.default_rng(setting.options.seed),
     )
-
-
-def _assigner(options: CheckedOptions, workers: Workers, constraints: Constraints) -> Assigner:
-    return CBCAssigner(constraints, workers) if options.solver == "cbc" else Selection(constraints)

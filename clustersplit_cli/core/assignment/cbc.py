@@ -317,6 +317,10 @@ class CBCAssigner:
     constraints: Constraints
     workers: Workers
 
+    def on(self, constraints: Constraints) -> CBCAssigner:
+        """CBC for other constraints."""
+        return CBCAssigner(constraints, self.workers)
+
     def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve the programs of all columns."""
         return self._program.choose(costs, self.workers)

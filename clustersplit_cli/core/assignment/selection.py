@@ -30,11 +30,22 @@ class Assigner(Protocol):
         """
 
 
+class CellAssigner(Assigner, Protocol):
+    """An assigner that decides cell by cell, and can do so for the rows of any other problem."""
+
+    def on(self, constraints: Constraints) -> CellAssigner:
+        """Return the same kind of assigner for other constraints."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """The closed form; ties go to the lower row number."""
 
     constraints: Constraints
+
+    def on(self, constraints: Constraints) -> Selection:
+        """The closed form for other constraints."""
+        return Selection(constraints)
 
     def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Take the cheapest rows of every cell: the quota, or with bounds as many as have negative cost."""

@@ -34,15 +34,12 @@ SHARES = tuple(2.0**power for power in range(-4, 5))
 GRID, GRIDS = 16, 5
 
 
-def mmd_upper_bound(
-    problem: Problem, image: Image, *, nonnegative: bool = False, looking: bool = True
-) -> float:
+def mmd_upper_bound(problem: Problem, image: Image, *, looking: bool = True) -> float:
     """Bound the MMD of every split of the problem, whose cell counts must be fixed.
 
     Parameters
     ----------
     image : a low-rank image of the kernel, from which leading eigenvectors are sought.
-    nonnegative : whether no kernel value is negative.
     looking : whether to look how far splits reach; `factored_bound`, which cannot, has only the sphere.
     """
     limits = problem.constraints
@@ -55,7 +52,7 @@ def mmd_upper_bound(
     if radius_squared > 0:
         most += _largest_gain(spectrum, radius_squared, limits if looking else None)
     rounding = ROUNDING * float(np.finfo(problem.geometry.search_dtype).eps)
-    if nonnegative:
+    if problem.geometry.is_nonnegative:
         most = min(most, _by_company(problem, rounding))
     return float(np.sqrt(max(most, 0.0) * (1.0 + rounding)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,7 @@ class DenseGeometry(ByProducts):
     workers: Workers
     known_row_sums: NDArray[np.float64] | None = None
     row_trace: float | None = None
+    is_nonnegative: bool = False
     name: str = "dense"
     trace_error: float = 0.0
     has_entries = True
@@ -122,7 +123,13 @@ class DenseGeometry(ByProducts):
         self.workers.run(one, _strips(ends - starts))
         summed[:] = (summed + summed.T) / 2
         diagonal = summed.diagonal().astype(np.float64)
-        return DenseGeometry(SymmetricMatrix.of(summed), diagonal, self.workers, row_trace=self.trace)
+        return replace(
+            self,
+            matrix=SymmetricMatrix.of(summed),
+            diagonal=diagonal,
+            known_row_sums=None,
+            row_trace=self.trace,
+        )
 
 
 def _strips(sizes: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -176,7 +183,13 @@ def dense_geometry(
         row_sums[first : first + len(across)] += across
         row_sums[end - len(down) : end] += down
     stored = diagonal.astype(dtype).astype(np.float64)
-    return DenseGeometry(matrix, stored, workers, row_sums if parts else None)
+    return DenseGeometry(
+        matrix,
+        stored,
+        workers,
+        row_sums if parts else None,
+        is_nonnegative=kernel.is_nonnegative,
+    )
 
 
 def _mapped(features: Features, workers: Workers) -> tuple[Floats, Floats]:

@@ -151,6 +151,7 @@ class FactorGeometry(FactoredKernel):
     landmarks: NDArray[np.int64] | None = None  # Nyström: the rows that F's columns stand for
     has_entries = False
     is_low_rank = True
+    is_nonnegative = False
 
     def apply(self, vectors: Floats) -> Floats:
         """Two passes over F."""

@@ -68,6 +68,10 @@ class Geometry(KernelColumns, Protocol):
         """Whether K is held as factors of its rows: then a split is known by sums of them."""
 
     @property
+    def is_nonnegative(self) -> bool:
+        """Whether no value of K is negative; an approximated kernel may have some that are."""
+
+    @property
     def landmarks(self) -> NDArray[np.int64] | None:
         """Rows whose columns of K stand for all of it; None where K is exact."""
 
@@ -117,6 +121,7 @@ class ByProducts:
 
     has_entries = False
     is_low_rank = False
+    is_nonnegative = False
     landmarks: NDArray[np.int64] | None = None
 
     def apply(self: Geometry, vectors: Floats) -> Floats:

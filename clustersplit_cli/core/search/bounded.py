@@ -141,20 +141,18 @@ class Follower:
         self.in_val[places] = ~self.in_val[places]
         return True
 
-    def polish(self, *, nonnegative: bool) -> bool:
+    def polish(self) -> bool:
         """Swap rows near the thresholds while that lowers Psi; say whether it did."""
         ground = self.ground
         c = 1.0 / ground.n_val + 1.0 / ground.n_train
         # A swap gains from the pull of both rows on their own centroids, and from a negative kernel value.
         farthest = float(ground.norms.max())
         reach = c / 2.0 * (ground.norms**2 + farthest**2)
-        if not nonnegative:
+        if not ground.geometry.is_nonnegative:
             reach += c * ground.norms * farthest
         near = np.sort(ground.limits.order[self._refresh(reach)])
         members = self.members
-        polished = polish(
-            ground.problem, members, self.in_rows(self.witness), nonnegative=nonnegative, among=near
-        )
+        polished = polish(ground.problem, members, self.in_rows(self.witness), among=near)
         return self.exchange(np.flatnonzero((polished.members != members)[ground.limits.order]))
 
     def n_pulled(self) -> int:
@@ -290,7 +288,7 @@ def carry_over(
     return Carried(ground, known, tuple(chosen), summed, tuple(columns), witness)
 
 
-def finish(problem: Problem, carried: Carried, *, max_iter: int, nonnegative: bool) -> Finished | None:
+def finish(problem: Problem, carried: Carried, *, max_iter: int) -> Finished | None:
     """Bring the best of the splits that were carried over to rest.
 
     Returns
@@ -311,7 +309,7 @@ def finish(problem: Problem, carried: Carried, *, max_iter: int, nonnegative: bo
         most_explained = max(run.follower.explained for run in runs)
         runs = [run for run in runs if run.follower.explained >= (1.0 - CLOSE) * most_explained]
     best = min(runs, key=lambda run: run.follower.psi)
-    exact = best.settle(problem, nonnegative=nonnegative)
+    exact = best.settle(problem)
     known = {**carried.known, **best.known, best.last: exact.psi}
     return Finished(best.trail(), (), known, exact)
 
@@ -333,7 +331,7 @@ class _Run:
         self.converged = not self._note("lloyd", self.follower.step())
         return not self.converged
 
-    def settle(self, problem: Problem, *, nonnegative: bool) -> Evaluation:
+    def settle(self, problem: Problem) -> Evaluation:
         """Descend and polish in turn until neither lowers Psi, which float64 on all rows has to confirm."""
         follower, selection = self.follower, Selection(problem.constraints)
         for _ in range(ROUNDS):
@@ -341,7 +339,7 @@ class _Run:
                 pass
             if not self.converged:
                 break
-            if self._note("polish", follower.polish(nonnegative=nonnegative)):
+            if self._note("polish", follower.polish()):
                 self.converged = False
                 continue
             measured = evaluate(problem, follower.members)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +12,11 @@ from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import Trail, best_distinct, best_varied
+from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.sample import SMALL, Field, make_field
 from clustersplit_cli.core.search.starts import (
     crossed_splits,
@@ -64,7 +65,7 @@ def explore(
         max_iter=max_iter,
         dtype=field.geometry.search_dtype,
         turning=every_step,
-        on_step=lambda done, total: progress("starts", done, total),
+        progress=progress,
     )
     trails = []
     for run in range(starts.shape[1]):
@@ -79,19 +80,7 @@ def explore(
 
 
 def perturb(
-    field: Problem,
-    trails: list[Trail],
-    factors: Floats,
-    assigner: Assigner,
-    *,
-    batch: int,
-    patience: int,
-    max_rounds: int,
-    max_iter: int,
-    islands: int,
-    rng: np.random.Generator,
-    bring_to_rest: Callable[[list[Trail]], list[Trail]] | None = None,
-    progress: Progress = silent,
+    here: Roaming, trails: list[Trail], effort: Effort, rng: np.random.Generator, progress: Progress = silent
 ) -> list[Trail]:
     """Perturb the best split and the runner-up, cross the best ones, descend, and repeat.
 
@@ -99,39 +88,31 @@ def perturb(
     from random splits, on an island, until an island comes to where what was known before has ended. If none
     does, what all have found is crossed.
 
-    Parameters
-    ----------
-    batch : splits per round.
-    patience : rounds that bring nothing before giving up.
-    islands : how often to begin anew at most.
-    bring_to_rest : settles splits further than descents do, where that is cheap.
-
     Returns
     -------
     The trails given and those found that are better than where they come from, in no order.
     """
-    if batch == 0 or patience == 0:
+    if effort.batch == 0 or effort.patience == 0:
         return trails
-    here = _Roaming(field, factors, assigner, max_iter, bring_to_rest)
-    *rngs, last_rng = rng.spawn(islands + 2)
-    found = here.grown(trails, batch, patience, max_rounds, rngs[0], progress)
+    *rngs, last_rng = rng.spawn(effort.islands + 2)
+    found = here.grown(trails, effort, rngs[0], progress)
     for island, island_rng in enumerate(rngs[1:]):
-        progress("perturb", island, islands)
-        population = here.random(trails, batch, island_rng)
+        progress("perturb", island, effort.islands)
+        population = here.random(trails, effort.batch, island_rng)
         best = min(trail.psi for trail in found)
-        near = (SAME if bring_to_rest is None else WORTHWHILE) * (field.ssq_total - best)
-        others = here.grown(population, batch, patience, max_rounds, island_rng, goal=best + near)
+        near = (SAME if here.refiner is None else WORTHWHILE) * (here.field.ssq_total - best)
+        others = here.grown(population, effort, island_rng, goal=best + near)
         found = [*found, *others]
         if abs(min(trail.psi for trail in others) - best) <= near:
             break
     else:
-        if islands:
-            found = here.grown(found, batch, patience, max_rounds, last_rng)
+        if effort.islands:
+            found = here.grown(found, effort, last_rng)
     return [*trails, *(trail for trail in found if trail.psi <= trail.trace[-1])]
 
 
 @dataclass(frozen=True)
-class _Roaming:
+class Roaming:
     """Perturbs and crosses populations of splits.
 
     Psi ends the trace of those splits alone that are better than where their start ended; the others are
@@ -140,14 +121,14 @@ class _Roaming:
     Attributes
     ----------
     factors : (n, p), of an image of the kernel.
-    bring_to_rest : settles splits further than descents do.
+    refiner : refines splits further than descents do, where that is cheap.
     """
 
     field: Problem
     factors: Floats
     assigner: Assigner
     max_iter: int
-    bring_to_rest: Callable[[list[Trail]], list[Trail]] | None = None
+    refiner: Refiner | None = None
 
     def random(self, starts: list[Trail], count: int, rng: np.random.Generator) -> list[Trail]:
         """Descend from random splits, which are said to come from the last of the starts."""
@@ -158,22 +139,20 @@ class _Roaming:
     def grown(
         self,
         population: list[Trail],
-        batch: int,
-        patience: int,
-        max_rounds: int,
+        effort: Effort,
         rng: np.random.Generator,
         progress: Progress = silent,
         goal: float = -np.inf,
     ) -> list[Trail]:
-        """Perturb and cross until `patience` rounds have brought nothing, or Psi is down to the goal."""
+        """Perturb and cross until rounds bring nothing any more, or Psi is down to the goal."""
         stale = 0
-        for done in range(max_rounds):
+        for done in range(effort.max_rounds):
             best = min(trail.psi for trail in population)
-            if stale == patience or best <= goal:
+            if stale == effort.patience or best <= goal:
                 break
-            progress("perturb", done, max_rounds)
-            origin, splits, n_perturbed = self._stirred(population, batch, rng)
-            new, least = self._descended(origin, splits, best, range(n_perturbed, batch))
+            progress("perturb", done, effort.max_rounds)
+            origin, splits, n_perturbed = self._stirred(population, effort.batch, rng)
+            new, least = self._descended(origin, splits, best, range(n_perturbed, effort.batch))
             stale = 0 if best - least > WORTHWHILE * (self.field.ssq_total - best) else stale + 1
             population = best_distinct([*population, *new], KEPT)
         return population
@@ -218,7 +197,7 @@ class _Roaming:
             max_iter=self.max_iter,
             dtype=self.field.geometry.search_dtype,
             turning=False,
-            rival=rival if self.bring_to_rest is None else np.inf,
+            rival=rival if self.refiner is None else np.inf,
         )
         ends = [
             Trail(
@@ -232,8 +211,8 @@ class _Roaming:
             )
             for run, psi in enumerate(end.psi.tolist())
         ]
-        if self.bring_to_rest is not None:
-            ends = self.bring_to_rest(best_distinct(ends, len(ends)))
+        if self.refiner is not None:
+            ends = self.refiner.refine(best_distinct(ends, len(ends)), exactly=False)
         trails = []
         for trail in ends:
             parent = origin[trail.start]
@@ -286,9 +265,8 @@ class Scouted:
     ends : where every start ended, as splits of all rows.
     chosen : the splits of all rows that are worth settling on the kernel itself.
     found : all splits found, on the rows that were explored.
-    to_all_rows : carries such splits over to all rows.
-    stirred : makes splits of all rows around one of them, a given number of them.
-    are_measured : whether witness and Psi are those of the kernel itself, in the search's precision.
+    field : what was explored; None for the kernel itself, whose witness and Psi the splits then have, in the
+        search's precision.
     have_agreed : whether several starts ended as low as the lowest.
     """
 
@@ -296,62 +274,57 @@ class Scouted:
     ends: list[Trail]
     chosen: list[Trail]
     found: list[Trail]
-    to_all_rows: Callable[[list[Trail]], list[Trail]]
-    stirred: Callable[[Trail, int, np.random.Generator], Members]
-    are_measured: bool = False
+    field: Field | None = None
     have_agreed: bool = False
+
+    def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
+        """Carry splits over from the rows that were explored."""
+        return trails if self.field is None else self.field.to_all_rows(trails)
+
+    def around(self, best: Trail, limits: Constraints, count: int, rng: np.random.Generator) -> Members:
+        """Make splits of all rows around one of them."""
+        tilts: Floats = np.zeros((limits.n, 0))
+        if self.field is not None:
+            directions = kick_directions(self.field.factors, (3 * count) // 4, rng)
+            tilts = self.field.image.spread(directions)
+        return perturbed_splits(limits, best.witness, tilts, count, rng, GENTLE)
 
 
 def scout_image(
-    problem: Problem,
+    context: SearchContext,
     image: Image,
-    assigner: Callable[[Constraints], Assigner],
-    workers: Workers,
-    *,
-    restarts: int,
-    max_iter: int,
-    effort: Effort,
+    refiner: Refiner,
     most: int | None,
-    bring_to_rest: Callable[[list[Trail]], list[Trail]],
     rngs: Sequence[np.random.Generator],
-    progress: Progress,
 ) -> Scouted:
     """Explore an image of the kernel, on a sample of the rows if they are many, or a small problem itself.
 
+    Of the starts four in five follow leading directions of the kernel, the others are random.
+
     Parameters
     ----------
-    restarts : number of starts; four in five follow leading directions of the kernel, the others are random.
+    refiner : refines splits of small problems, every one of them: that costs little, and finds most global
+        optima.
     most : number of splits to choose at most, if there is such a number.
-    bring_to_rest : settles splits of small problems, every one of them: that costs little, and finds most
-        global optima.
     """
+    problem, effort, progress = context.problem, context.effort, context.progress
     sample_rng, start_rng, noise_rng = rngs
     is_small = problem.n <= SMALL
-    field = make_field(problem, image, workers, sample_rng)
-    names, starts = _starts(field.problem, field.factors, restarts, start_rng)
-    roam = assigner(field.problem.constraints)
-    ends = explore(field.problem, starts, roam, max_iter=max_iter, every_step=is_small, progress=progress)
+    field = make_field(problem, image, context.workers, sample_rng)
+    names, starts = _starts(field.problem, field.factors, context.restarts, start_rng)
+    assigner, max_iter = context.assigner.on(field.problem.constraints), context.max_iter
+    ends = explore(field.problem, starts, assigner, max_iter=max_iter, every_step=is_small, progress=progress)
     if is_small:
-        ends = bring_to_rest(ends)
+        ends = refiner.refine(ends, exactly=False)
         is_easy, batch, patience = False, (2 * effort.batch) // 3, (5 * effort.patience) // 3
     else:
         is_easy = agree(field.problem, ends)
         batch = effort.batch // 2 if is_easy else effort.batch
         patience = _patience(effort, ends, is_easy=is_easy, is_faint=field.share < FAINT)
-    found = perturb(
-        field.problem,
-        list(ends),
-        field.factors,
-        roam,
-        batch=batch,
-        patience=patience,
-        max_rounds=effort.max_rounds,
-        max_iter=max_iter,
-        islands=0 if is_easy or field.share < VAGUE else effort.islands,
-        rng=noise_rng,
-        bring_to_rest=bring_to_rest if is_small else None,
-        progress=progress,
-    )
+    islands = 0 if is_easy or field.share < VAGUE else effort.islands
+    here = Roaming(field.problem, field.factors, assigner, max_iter, refiner if is_small else None)
+    adapted = replace(effort, batch=batch, patience=patience, islands=islands)
+    found = perturb(here, list(ends), adapted, noise_rng, progress)
     wanted = min(effort.candidates, most or effort.candidates)
     if is_easy or is_small:
         wanted = min(wanted, POLISHED)
@@ -359,49 +332,28 @@ def scout_image(
         best_distinct(found, wanted) if is_small else best_varied(_promising(field.problem, found), wanted)
     )
     lifted = field.to_all_rows([*ends, *chosen])
-
-    def stirred(best: Trail, count: int, rng: np.random.Generator) -> Members:
-        return _stirred(field, best, count, rng)
-
     n_ends = len(ends)
-    return Scouted(
-        names, lifted[:n_ends], lifted[n_ends:], found, field.to_all_rows, stirred, have_agreed=is_easy
-    )
+    return Scouted(names, lifted[:n_ends], lifted[n_ends:], found, field, have_agreed=is_easy)
 
 
-def scout_crowds(
-    problem: Problem,
-    assigner: Assigner,
-    *,
-    restarts: int,
-    max_iter: int,
-    most: int,
-    rng: np.random.Generator,
-    progress: Progress,
-) -> Scouted:
-    """Begin on the kernel itself, at the rows that have the most company.
+def scout_crowds(context: SearchContext, most: int, rng: np.random.Generator) -> Scouted:
+    """Begin on the kernel itself, at the rows that have the most company, and again with noise.
 
     Parameters
     ----------
-    restarts : number of starts: the most crowded rows, and with noise.
     most : number of splits to choose.
     """
-    starts = crowded_splits(problem, restarts, rng)
-    ends = explore(problem, starts, assigner, max_iter=max_iter, every_step=True, progress=progress)
-
-    def stirred(best: Trail, count: int, rng: np.random.Generator) -> Members:
-        nothing = np.zeros((problem.n, 0))
-        return perturbed_splits(problem.constraints, best.witness, nothing, count, rng, GENTLE)
-
-    return Scouted(
-        [f"crowded-{run}" for run in range(restarts)],
-        ends,
-        best_distinct(ends, most),
-        ends,
-        lambda trails: trails,
-        stirred,
-        are_measured=True,
+    starts = crowded_splits(context.problem, context.restarts, rng)
+    ends = explore(
+        context.problem,
+        starts,
+        context.assigner,
+        max_iter=context.max_iter,
+        every_step=True,
+        progress=context.progress,
     )
+    names = [f"crowded-{run}" for run in range(context.restarts)]
+    return Scouted(names, ends, best_distinct(ends, most), ends)
 
 
 def _patience(effort: Effort, ends: list[Trail], *, is_easy: bool, is_faint: bool) -> int:
@@ -414,12 +366,6 @@ def _patience(effort: Effort, ends: list[Trail], *, is_easy: bool, is_faint: boo
     if is_faint:
         return effort.patience // 3
     return effort.patience if are_slow(ends) else (5 * effort.patience) // 3
-
-
-def _stirred(field: Field, best: Trail, count: int, rng: np.random.Generator) -> Members:
-    """Splits of all rows around the best one."""
-    tilts = field.image.spread(kick_directions(field.factors, (3 * count) // 4, rng))
-    return perturbed_splits(field.whole.constraints, best.witness, tilts, count, rng, GENTLE)
 
 
 def _promising(explored: Problem, trails: list[Trail]) -> list[Trail]:

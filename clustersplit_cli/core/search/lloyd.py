@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.assignment.selection import Assigner, cheaper_orientation
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.search.problem import Discrepancy, Members, Problem, discrepancy, recalled, shifted
+from clustersplit_cli.progress import Progress, silent
 
 PROSPECT = 10.0
 """Gains of a descent shrink from step to step: it will not gain so many times what its last step gained."""
@@ -101,7 +101,7 @@ def descend(
     dtype: DTypeLike,
     turning: bool = True,
     near: tuple[Members, Floats] | None = None,
-    on_step: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
     rival: float = np.inf,
 ) -> Descent:
     """Alternate centroids and assignment, as k-means does, from every start until nothing changes.
@@ -111,7 +111,6 @@ def descend(
     starts : (n, r), each meeting the constraints.
     turning : whether either centroid may become the validation one at every step.
     near : splits that may be close to the starts, with their witness in the precision wanted.
-    on_step : called with the starts finished so far and their number.
     rival : a Psi to get below; descents without a prospect of that are given up.
     """
     begun = discrepancy(problem, starts, dtype) if near is None else shifted(problem, starts, *near)
@@ -129,8 +128,7 @@ def descend(
         converged[active[~moved]] = True
         after = batch.psi[active]
         active = active[moved & (after - PROSPECT * (before - after) < rival)]
-        if on_step is not None:
-            on_step(starts.shape[1] - len(active), starts.shape[1])
+        progress("starts", starts.shape[1] - len(active), starts.shape[1])
         if len(active) == 0:
             break
     return batch.result(converged)

@@ -63,7 +63,6 @@ def search_partition(
     restarts: int,
     max_iter: int,
     effort: Effort,
-    nonnegative: bool,
     rng: np.random.Generator,
     progress: Progress = silent,
 ) -> PartitionSolution:
@@ -87,10 +86,10 @@ def search_partition(
     settled = []
     for done, walk in enumerate(chosen):
         progress("polish", done, len(chosen) + 1)
-        settled.append(_settle(geometry, walk, assigner, max_iter, nonnegative, exactly=False))
+        settled.append(_settle(geometry, walk, assigner, max_iter, exactly=False))
     progress("polish", len(chosen), len(chosen) + 1)
     begun = _begun(geometry, min(settled, key=lambda walk: walk.psi), starts, assigner.quotas.k)
-    winner = _settle(geometry, begun, assigner, max_iter, nonnegative, exactly=True)
+    winner = _settle(geometry, begun, assigner, max_iter, exactly=True)
     settled.append(winner)
     last = {walk.start: walk for walk in ends} | {
         walk.start: walk for walk in sorted(settled, key=lambda walk: -walk.psi)
@@ -187,9 +186,7 @@ def _begun(geometry: Geometry, walk: Walk, starts: Labels, k: int) -> Walk:
     return replace(walk, psi=here, passed=passed, trace=joined(walk.trace, (here,)))
 
 
-def _settle(
-    geometry: Geometry, walk: Walk, assigner: PartAssigner, max_iter: int, nonnegative: bool, *, exactly: bool
-) -> Walk:
+def _settle(geometry: Geometry, walk: Walk, assigner: PartAssigner, max_iter: int, *, exactly: bool) -> Walk:
     """Descend and exchange rows between pairs of parts in turn; ends with a descent that changes nothing."""
     rested: Walk | None = None
     dtype = np.dtype(np.float64) if exactly else geometry.search_dtype
@@ -202,9 +199,7 @@ def _settle(
             return rested
         rested = walk
         state = remeasure(geometry, walk.labels[:, None], k, dtype, (labels[:, None], state))
-        polished = polish_pairs(
-            *(geometry, walk.labels, assigner.quotas, dtype), nonnegative=nonnegative, state=state
-        )
+        polished = polish_pairs(geometry, walk.labels, assigner.quotas, dtype, state)
         labels, state = polished.labels, polished.state
         if polished.changes == 0 or polished.psi >= walk.psi:
             break

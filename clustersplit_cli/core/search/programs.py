@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ from clustersplit_cli.core.search.explore import explore
 from clustersplit_cli.core.search.groups import first_choice, unit_problem
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
-from clustersplit_cli.core.search.refine import settle
-from clustersplit_cli.core.search.search import different, different_optima
+from clustersplit_cli.core.search.refine import Refiner
+from clustersplit_cli.core.search.search import ROUNDS, different, different_optima
 from clustersplit_cli.core.search.solution import Account, Solution, are_measured_coarsely, measure_runs
 from clustersplit_cli.core.search.starts import kick_directions, spectral_scores
 from clustersplit_cli.errors import SolverError
@@ -188,7 +189,6 @@ class CoupledSearch:
     restarts: int
     max_iter: int
     effort: Effort
-    nonnegative: bool
     rng: np.random.Generator
     progress: Progress = silent
 
@@ -211,26 +211,16 @@ class CoupledSearch:
         ends = explore(
             land, starts, often, max_iter=self.max_iter, every_step=is_whole, progress=self.progress
         )
-        trails = _perturb(
-            land,
-            list(ends),
-            factors,
-            often,
-            starter,
-            self.effort,
-            self.max_iter,
-            noise_rng,
-            self.progress,
-        )
+        trails = self._perturb(land, list(ends), factors, starter, noise_rng)
         return CoupledExplored(names, starter, list(ends), trails)
 
     def refine(self, explored: CoupledExplored) -> CoupledFound:
         """Bring the best splits to rest."""
         self.progress("polish", 0, 2)
         chosen = best_distinct(explored.trails, max(1, self.effort.candidates // 2))
-        settled = self._bring_to_rest(chosen, exactly=False)
+        settled = self._refiner.refine(chosen, exactly=False)
         self.progress("polish", 1, 2)
-        best = self._bring_to_rest(best_distinct(settled, 1), exactly=True)[0]
+        best = self._refiner.refine(best_distinct(settled, 1), exactly=True)[0]
         return CoupledFound(explored, settled, best)
 
     def account(self, found: CoupledFound) -> Solution:
@@ -249,32 +239,67 @@ class CoupledSearch:
     def different(self, found: CoupledFound, count: int) -> tuple[Members, ...]:
         """Up to `count` different local optima, the best one found among them, as splits of the rows."""
         self.progress("others", 0, 0)
-        optima = different_optima(
-            self.coupling.problem,
-            [found.best],
-            [found.settled, different(found.explored.trails, 2 * count)],
-            self.coupling.assigner(at_last=False),
-            lambda trails: self._bring_to_rest(trails, exactly=True),
-            count=count,
-            max_iter=self.max_iter,
-            draw=lambda streams: found.explored.starter.choose(self.coupling.keys(streams)),
-            rng=self.rng.spawn(1)[0],
-        )
+        (rng,), starter = self.rng.spawn(1), found.explored.starter
+        pools = [found.settled, different(found.explored.trails, 2 * count)]
+        draws = (starter.choose(self.coupling.keys(rng.spawn(2 * count))) for _ in range(ROUNDS))
+        optima = different_optima(self._refiner, [found.best], pools, draws, count=count)
         return tuple(self.coupling.to_rows(trail.members) for trail in optima)
 
-    def _bring_to_rest(self, trails: list[Trail], *, exactly: bool) -> list[Trail]:
-        problem = self.coupling.problem
-        return settle(
-            problem,
-            trails,
-            self.coupling.assigner(at_last=exactly),
-            max_iter=self.max_iter,
-            max_rounds=FINAL_ROUNDS if exactly else ROUGH_ROUNDS,
-            dtype=np.float64 if exactly else problem.geometry.search_dtype,
-            leaping=not exactly,
-            polished_runs=len(trails),
-            nonnegative=self.nonnegative,
+    @cached_property
+    def _refiner(self) -> Refiner:
+        often, at_last = (self.coupling.assigner(at_last=flag) for flag in (False, True))
+        return Refiner(
+            self.coupling.problem,
+            often,
+            self.max_iter,
+            ROUGH_ROUNDS,
+            FINAL_ROUNDS,
+            last_assigner=at_last,
         )
+
+    def _perturb(
+        self,
+        problem: Problem,
+        trails: list[Trail],
+        factors: Floats,
+        starter: Assigner,
+        rng: np.random.Generator,
+    ) -> list[Trail]:
+        """Kick the best split and descend, until two rounds in a row bring nothing."""
+        effort, batch, stale = self.effort, self.effort.batch // SHARE, 0
+        assigner = self._refiner.assigner
+        for done in range(effort.max_rounds if batch else 0):
+            if stale == 2:
+                break
+            self.progress("perturb", done, effort.max_rounds)
+            parent = best_distinct(trails, 1)[0]
+            noise = np.asarray(factors @ kick_directions(factors, batch, rng), dtype=np.float64)
+            noise /= np.maximum(noise.std(axis=0), np.finfo(np.float64).tiny)
+            strength = np.exp(rng.uniform(np.log(0.1), np.log(2.0), size=batch)) * float(parent.witness.std())
+            kicked = starter.choose(
+                noise * strength - parent.witness[:, None], np.repeat(parent.members[:, None], batch, axis=1)
+            )
+            end = descend(
+                problem,
+                kicked,
+                assigner,
+                max_iter=self.max_iter,
+                dtype=problem.geometry.search_dtype,
+                turning=False,
+            )
+            for run in np.flatnonzero(end.psi < parent.psi).tolist():
+                better = replace(
+                    parent,
+                    members=end.members[:, run],
+                    psi=float(end.psi[run]),
+                    witness=end.witness[:, run],
+                    converged=bool(end.converged[run]),
+                    trace=(*parent.trace, float(end.psi[run])),
+                )
+                trails.append(better.through("perturb", [np.packbits(better.members)]))
+            gain = parent.psi - float(end.psi.min())
+            stale = 0 if gain > WORTHWHILE * (problem.ssq_total - parent.psi) else stale + 1
+        return trails
 
 
 def _starts(
@@ -299,45 +324,3 @@ def _starts(
     if n_random:
         costs.append(coupling.keys(rng.spawn(n_random)))
     return names, starter.choose(np.concatenate(costs, axis=1))
-
-
-def _perturb(
-    problem: Problem,
-    trails: list[Trail],
-    factors: Floats,
-    assigner: Assigner,
-    starter: Assigner,
-    effort: Effort,
-    max_iter: int,
-    rng: np.random.Generator,
-    progress: Progress,
-) -> list[Trail]:
-    """Kick the best split and descend, until two rounds in a row bring nothing."""
-    batch, stale = effort.batch // SHARE, 0
-    for done in range(effort.max_rounds if batch else 0):
-        if stale == 2:
-            break
-        progress("perturb", done, effort.max_rounds)
-        parent = best_distinct(trails, 1)[0]
-        noise = np.asarray(factors @ kick_directions(factors, batch, rng), dtype=np.float64)
-        noise /= np.maximum(noise.std(axis=0), np.finfo(np.float64).tiny)
-        strength = np.exp(rng.uniform(np.log(0.1), np.log(2.0), size=batch)) * float(parent.witness.std())
-        kicked = starter.choose(
-            noise * strength - parent.witness[:, None], np.repeat(parent.members[:, None], batch, axis=1)
-        )
-        end = descend(
-            problem, kicked, assigner, max_iter=max_iter, dtype=problem.geometry.search_dtype, turning=False
-        )
-        for run in np.flatnonzero(end.psi < parent.psi).tolist():
-            better = replace(
-                parent,
-                members=end.members[:, run],
-                psi=float(end.psi[run]),
-                witness=end.witness[:, run],
-                converged=bool(end.converged[run]),
-                trace=(*parent.trace, float(end.psi[run])),
-            )
-            trails.append(better.through("perturb", [np.packbits(better.members)]))
-        gain = parent.psi - float(end.psi.min())
-        stale = 0 if gain > WORTHWHILE * (problem.ssq_total - parent.psi) else stale + 1
-    return trails

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from clustersplit_cli.core.assignment.selection import Assigner
 from clustersplit_cli.core.geometry.features import Floats
@@ -16,60 +15,77 @@ from clustersplit_cli.core.search.problem import Members, Problem
 from clustersplit_cli.core.search.swaps import polish
 
 
-def settle(
-    problem: Problem,
-    trails: Sequence[Trail],
-    assigner: Assigner,
-    *,
-    max_iter: int,
-    max_rounds: int,
-    dtype: DTypeLike,
-    leaping: bool,
-    polished_runs: int,
-    nonnegative: bool,
-    measured: bool = False,
-) -> list[Trail]:
-    """Descend, leap and polish in turn, all trails as one batch, until nothing lowers Psi any more.
+@dataclass(frozen=True)
+class Refiner:
+    """Descends, leaps and polishes in turn on a problem's own kernel.
 
-    The last thing is always a descent, so the result is a fixed point of the assignment step. In each round
-    only the best `polished_runs` of those still moving leap and are polished; the others rest.
-
-    Parameters
+    Attributes
     ----------
-    measured : whether the trails' witness is that of their splits on the problem's kernel, in `dtype`.
+    rough_rounds, final_rounds : of descending, leaping and polishing, at most.
+    most_polished : splits still moving that leap and are polished in a round, the best ones; None: all.
+    last_assigner : the assignment step in float64, if it is another one.
     """
-    result = list(trails)
-    seen = list(trails) if measured else None
-    active = list(range(len(result)))
-    rested: dict[int, Trail] = {}
-    for done in range(max_rounds):
-        near = None if seen is None else (_stack(seen, active), _witnesses(seen, active))
-        end = descend(problem, _stack(result, active), assigner, max_iter=max_iter, dtype=dtype, near=near)
-        _advance(result, active, "lloyd", end)
-        for run in active:
-            # What looked like a gain in rounded numbers may be none: then it stays where it rested.
-            if run in rested and result[run].psi >= rested[run].psi:
-                result[run] = rested[run]
-        active = [run for run in active if result[run] is not rested.get(run)]
-        if done == max_rounds - 1 or not active:
-            break
-        rested = {run: result[run] for run in active}
-        active = sorted(sorted(active, key=lambda run: result[run].psi)[:polished_runs])
-        if leaping:
-            end = leap(problem, _gather(result, active, end), assigner, max_iter=max_iter)
-            leapt = [column for column in range(len(active)) if end.visited[column]]
-            _advance(result, active, "leap", end, leapt)
-        seen = list(result)
-        for run in active:
-            trail = result[run]
-            polished = polish(problem, trail.members, trail.witness, nonnegative=nonnegative)
-            if polished.changes:
-                moved = replace(trail, members=polished.members, trace=(*trail.trace, UNMEASURED))
-                result[run] = moved.through("polish", [np.packbits(polished.members)])
-        active = [run for run in active if result[run] is not rested[run]]
-        if not active:
-            break
-    return result
+
+    problem: Problem
+    assigner: Assigner
+    max_iter: int
+    rough_rounds: int
+    final_rounds: int
+    most_polished: int | None = None
+    last_assigner: Assigner | None = None
+
+    def refine(
+        self, trails: Sequence[Trail], *, exactly: bool, measured: bool = False, fully: bool = False
+    ) -> list[Trail]:
+        """Refine all trails as one batch, until nothing lowers Psi any more or rounds run out.
+
+        The last thing is always a descent, so the result is a fixed point of the assignment step.
+
+        Parameters
+        ----------
+        exactly : in float64 and without leaps, else in the kernel's own precision.
+        measured : whether the trails' witness is that of their splits on the problem's kernel, in the
+            precision asked for.
+        fully : whether to go on for as many rounds as at last.
+        """
+        problem = self.problem
+        dtype = np.dtype(np.float64) if exactly else problem.geometry.search_dtype
+        assigner = (self.last_assigner if exactly else None) or self.assigner
+        max_rounds = self.final_rounds if exactly or fully else self.rough_rounds
+        result = list(trails)
+        seen = list(trails) if measured else None
+        active = list(range(len(result)))
+        rested: dict[int, Trail] = {}
+        for done in range(max_rounds):
+            near = None if seen is None else (_stack(seen, active), _witnesses(seen, active))
+            end = descend(
+                problem, _stack(result, active), assigner, max_iter=self.max_iter, dtype=dtype, near=near
+            )
+            _advance(result, active, "lloyd", end)
+            for run in active:
+                # What looked like a gain in rounded numbers may be none: then it stays where it rested.
+                if run in rested and result[run].psi >= rested[run].psi:
+                    result[run] = rested[run]
+            active = [run for run in active if result[run] is not rested.get(run)]
+            if done == max_rounds - 1 or not active:
+                break
+            rested = {run: result[run] for run in active}
+            active = sorted(sorted(active, key=lambda run: result[run].psi)[: self.most_polished])
+            if not exactly:
+                end = leap(problem, _gather(result, active, end), assigner, max_iter=self.max_iter)
+                leapt = [column for column in range(len(active)) if end.visited[column]]
+                _advance(result, active, "leap", end, leapt)
+            seen = list(result)
+            for run in active:
+                trail = result[run]
+                polished = polish(problem, trail.members, trail.witness)
+                if polished.changes:
+                    moved = replace(trail, members=polished.members, trace=(*trail.trace, UNMEASURED))
+                    result[run] = moved.through("polish", [np.packbits(polished.members)])
+            active = [run for run in active if result[run] is not rested[run]]
+            if not active:
+                break
+        return result
 
 
 def _gather(trails: Sequence[Trail], runs: Sequence[int], end: Descent) -> Descent:

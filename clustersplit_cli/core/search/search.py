@@ -7,19 +7,18 @@ the kernel itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from clustersplit_cli.core.assignment.selection import Assigner, Selection
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
 from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.bounded import Carried, Finished, carry_over, finish
 from clustersplit_cli.core.search.candidate import Trail, are_close, best_distinct
+from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.exhaustive import MOST_SPLITS, best_of_all, has_at_most
 from clustersplit_cli.core.search.explore import (
     POLISHED,
@@ -31,11 +30,10 @@ from clustersplit_cli.core.search.explore import (
 )
 from clustersplit_cli.core.search.lloyd import Descent, descend
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, discrepancy, evaluate
-from clustersplit_cli.core.search.refine import settle
+from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.sample import SMALL
 from clustersplit_cli.core.search.solution import Solution, are_measured_coarsely, measure_runs
 from clustersplit_cli.core.search.starts import is_nearly_diagonal, random_splits
-from clustersplit_cli.progress import Progress, silent
 
 LARGE = 50_000
 """From this many rows on, passes are so dear that fewer candidates are settled."""
@@ -84,6 +82,11 @@ class Found:
     best: Trail
 
 
+def needs_image(problem: Problem) -> bool:
+    """Whether a search explores a low-rank image; no image of a very narrow kernel tells anything."""
+    return problem.n <= SMALL or not (problem.geometry.is_nonnegative and is_nearly_diagonal(problem))
+
+
 @dataclass(frozen=True)
 class SplitSearch:
     """Searches a problem for the split with the smallest Psi that the effort affords.
@@ -92,22 +95,12 @@ class SplitSearch:
 
     Attributes
     ----------
-    image : makes a low-rank image of the problem's kernel, if there is need for one.
-    assigner : makes the assignment step for given constraints.
-    restarts : number of starts.
-    nonnegative : whether no kernel value is negative.
+    image : a low-rank image of the problem's kernel; None where `needs_image` says that there need be none.
     """
 
-    problem: Problem
-    image: Callable[[], Image]
-    assigner: Callable[[Constraints], Assigner]
-    workers: Workers
-    restarts: int
-    max_iter: int
-    effort: Effort
-    nonnegative: bool
+    context: SearchContext
+    image: Image | None
     rng: np.random.Generator
-    progress: Progress = silent
 
     def solve(self) -> Solution:
         """Go through all stages."""
@@ -122,7 +115,7 @@ class SplitSearch:
         first = self._attempt(explored)
         attempts = [first, *(self._attempt(self._explored(effort)) for effort in self._efforts[1:])]
         attempt = min(attempts, key=lambda attempt: attempt.psi)
-        best, problem = attempt.best, self.problem
+        best, problem = attempt.best, self.context.problem
         if has_at_most(problem.constraints, MOST_SPLITS):
             members, psi = best_of_all(problem)
             if psi < best.psi - 1e-12 * problem.ssq_total:
@@ -141,126 +134,90 @@ class SplitSearch:
         }
         last[best.start] = best
         ends = [last[start] for start in range(len(names))]
-        runs, steps = measure_runs(self.problem, names, ends, best, attempt.finished.known, found.measured)
+        runs, steps = measure_runs(
+            self.context.problem, names, ends, best, attempt.finished.known, found.measured
+        )
         return Solution(found.members, steps, runs, best.start, best.converged, measured=found.measured)
 
     def different(self, found: Found, count: int) -> tuple[Members, ...]:
         """Up to `count` different local optima, the best one found among them."""
-        self.progress("others", 0, 0)
-        scouted = found.attempt.scouted
-        others = different(scouted.found, 2 * count)
-        optima = different_optima(
-            self.problem,
-            [found.best],
-            [list(found.attempt.finished.others), scouted.to_all_rows(others)],
-            self.decide,
-            lambda trails: self.bring_to_rest(trails, exactly=True),
-            count=count,
-            max_iter=self.max_iter,
-            draw=lambda streams: random_splits(self.problem.constraints, streams),
-            rng=self.rng.spawn(1)[0],
-        )
+        self.context.progress("others", 0, 0)
+        scouted, (rng,) = found.attempt.scouted, self.rng.spawn(1)
+        pools = [
+            list(found.attempt.finished.others),
+            scouted.to_all_rows(different(scouted.found, 2 * count)),
+        ]
+        limits = self.context.problem.constraints
+        draws = (random_splits(limits, rng.spawn(2 * count)) for _ in range(ROUNDS))
+        optima = different_optima(self.refiner, [found.best], pools, draws, count=count)
         return tuple(trail.members for trail in optima)
 
     @property
     def _efforts(self) -> list[Effort]:
-        return [self.effort] if self.effort.after is None else [self.effort.after, self.effort]
-
-    @cached_property
-    def decide(self) -> Assigner:
-        """The assignment step on all rows."""
-        return self.assigner(self.problem.constraints)
-
-    @cached_property
-    def is_narrow(self) -> bool:
-        """Whether the kernel is so narrow that no image of it tells anything."""
-        return self.nonnegative and self.problem.n > SMALL and is_nearly_diagonal(self.problem)
+        effort = self.context.effort
+        return [effort] if effort.after is None else [effort.after, effort]
 
     @cached_property
     def is_followed(self) -> bool:
         """Whether splits are followed by few of their rows rather than measured anew at every step."""
+        problem = self.context.problem
         return (
-            self.problem.n > SMALL
-            and self.problem.geometry.is_low_rank
-            and isinstance(self.decide, Selection)
-            and self.problem.constraints.is_exact
-            and self.problem.sizes is None
+            problem.n > SMALL
+            and problem.geometry.is_low_rank
+            and isinstance(self.context.assigner, Selection)
+            and problem.constraints.is_exact
+            and problem.sizes is None
         )
 
-    def bring_to_rest(
-        self, trails: list[Trail], *, exactly: bool, measured: bool = False, fully: bool = False
-    ) -> list[Trail]:
-        """Settle splits on the kernel itself: exactly in float64, else in its own precision."""
-        return settle(
-            self.problem,
-            trails,
-            self.decide,
-            max_iter=self.max_iter,
-            max_rounds=FINAL_ROUNDS if exactly or fully else ROUGH_ROUNDS,
-            dtype=np.float64 if exactly else self.problem.geometry.search_dtype,
-            leaping=not exactly,
-            polished_runs=len(trails) if self.problem.n <= SMALL or self.is_narrow else POLISHED,
-            nonnegative=self.nonnegative,
-            measured=measured,
+    @cached_property
+    def refiner(self) -> Refiner:
+        """Brings splits to rest on the kernel itself."""
+        problem = self.context.problem
+        most = None if problem.n <= SMALL or not needs_image(problem) else POLISHED
+        return Refiner(
+            problem, self.context.assigner, self.context.max_iter, ROUGH_ROUNDS, FINAL_ROUNDS, most
         )
 
     def _explored(self, effort: Effort) -> Explored:
         *scout_rngs, stir_rng = self.rng.spawn(4)
         scouted = self._scout(effort, scout_rngs)
-        self.progress("polish", 0, 2)
+        self.context.progress("polish", 0, 2)
         carried = None
         if self.is_followed:
-            carried = carry_over(self.problem, scouted.ends, scouted.chosen, most=POLISHED)
+            carried = carry_over(self.context.problem, scouted.ends, scouted.chosen, most=POLISHED)
         return Explored(effort, scouted, carried, stir_rng)
 
     def _attempt(self, explored: Explored) -> Attempt:
         """Settle what was explored, and stir what was settled."""
         scouted, carried, finished = explored.scouted, explored.carried, None
         if carried is not None:
-            finished = finish(self.problem, carried, max_iter=self.max_iter, nonnegative=self.nonnegative)
+            finished = finish(self.context.problem, carried, max_iter=self.context.max_iter)
         if finished is None:
             finished = self._come_to_rest(scouted)
         return Attempt(scouted, finished, self._stir(scouted, finished.best, explored.effort, explored.rng))
 
     def _scout(self, effort: Effort, rngs: Sequence[np.random.Generator]) -> Scouted:
-        if self.is_narrow:
-            return scout_crowds(
-                self.problem,
-                self.decide,
-                restarts=self.restarts,
-                max_iter=self.max_iter,
-                most=effort.crowded,
-                rng=rngs[0],
-                progress=self.progress,
-            )
-        return scout_image(
-            self.problem,
-            self.image(),
-            self.assigner,
-            self.workers,
-            restarts=self.restarts,
-            max_iter=self.max_iter,
-            effort=effort,
-            most=POLISHED if self.problem.n > LARGE and not self.is_followed else None,
-            bring_to_rest=lambda trails: self.bring_to_rest(trails, exactly=False),
-            rngs=rngs,
-            progress=self.progress,
-        )
+        context = replace(self.context, effort=effort)
+        if not needs_image(context.problem):
+            return scout_crowds(context, effort.crowded, rngs[0])
+        assert self.image is not None
+        most = POLISHED if context.problem.n > LARGE and not self.is_followed else None
+        return scout_image(context, self.image, self.refiner, most, rngs)
 
     def _stir(self, scouted: Scouted, best: Trail, effort: Effort, rng: np.random.Generator) -> Trail:
         """Perturb the best split on the kernel itself, where splits are dearer than on its image."""
-        problem = self.problem
+        context, problem = self.context, self.context.problem
         # The image of a kernel that is held as factors lacks little of it: starts that agree are right.
         is_clear = scouted.have_agreed and problem.geometry.is_low_rank
         is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(scouted.ends) and not is_clear
         rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
         for done in range(rounds):
-            self.progress("stir", done, rounds)
+            context.progress("stir", done, rounds)
             end = descend(
                 problem,
-                scouted.stirred(best, effort.batch // 2, rng),
-                self.decide,
-                max_iter=self.max_iter,
+                scouted.around(best, problem.constraints, effort.batch // 2, rng),
+                context.assigner,
+                max_iter=context.max_iter,
                 dtype=problem.geometry.search_dtype,
                 rival=best.psi,
             )
@@ -273,19 +230,21 @@ class SplitSearch:
         The measurement in float64 that this takes is mostly that of the final split, which the report states;
         else there is none of it, since the search may go on.
         """
-        problem, chosen, known = self.problem, scouted.chosen, dict[bytes, float]()
+        problem, chosen, known = self.context.problem, scouted.chosen, dict[bytes, float]()
         is_coarse = are_measured_coarsely(problem)
-        if scouted.are_measured:
+        if scouted.field is None:
             known = {np.packbits(trail.members).tobytes(): trail.psi for trail in scouted.ends}
         elif is_coarse:
             chosen, known = _measured(problem, chosen, scouted.ends)
-        settled = self.bring_to_rest(chosen, exactly=False, measured=is_coarse)
-        self.progress("polish", 1, 2)
+        settled = self.refiner.refine(chosen, exactly=False, measured=is_coarse)
+        self.context.progress("polish", 1, 2)
         best = min(settled, key=lambda trail: trail.psi)
         if is_coarse:  # what it still gains it gains at less cost
-            best = self.bring_to_rest([best], exactly=False, measured=True, fully=True)[0]
+            best = self.refiner.refine([best], exactly=False, measured=True, fully=True)[0]
         measured = evaluate(problem, best.members)
-        rested = self.bring_to_rest([replace(best, witness=measured.witness)], exactly=True, measured=True)[0]
+        rested = self.refiner.refine([replace(best, witness=measured.witness)], exactly=True, measured=True)[
+            0
+        ]
         is_at_rest = np.array_equal(rested.members, best.members)
         return Finished(rested, tuple(settled), known, measured if is_at_rest else None)
 
@@ -298,8 +257,8 @@ class SplitSearch:
         rivals = best_distinct([trail for trail in found if not are_close(trail, best)], candidates)
         if not rivals:
             return best
-        rivals = self.bring_to_rest(rivals, exactly=False, measured=True)
-        rival = self.bring_to_rest(best_distinct(rivals, 1), exactly=True)[0]
+        rivals = self.refiner.refine(rivals, exactly=False, measured=True)
+        rival = self.refiner.refine(best_distinct(rivals, 1), exactly=True)[0]
         if rival.psi >= best.psi:
             return best
         rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
@@ -337,16 +296,12 @@ ROUNDS = 4
 
 
 def different_optima(
-    problem: Problem,
+    refiner: Refiner,
     known: Sequence[Trail],
     pools: Sequence[Sequence[Trail]],
-    assigner: Assigner,
-    bring_to_rest: Callable[[list[Trail]], list[Trail]],
+    draws: Iterable[Members],
     *,
     count: int,
-    max_iter: int,
-    draw: Callable[[Sequence[np.random.Generator]], Members],
-    rng: np.random.Generator,
 ) -> list[Trail]:
     """Return up to `count` local optima of which no two have almost the same validation rows, best first.
 
@@ -354,8 +309,7 @@ def different_optima(
     ----------
     known : trails at rest on the kernel itself.
     pools : trails to settle, the most promising pool first; Psi need not be comparable between pools.
-    bring_to_rest : settles trails on the kernel itself, in float64.
-    draw : makes a random split that meets the constraints for every stream.
+    draws : batches of random splits that meet the constraints, drawn while too few optima are known.
 
     Returns
     -------
@@ -364,12 +318,11 @@ def different_optima(
     fresh: list[Trail] = []
     for pool in pools:
         fresh += different(pool, 2 * count - len(fresh), [*known, *fresh])
-    optima = different([*known, *(bring_to_rest(fresh) if fresh else [])], count)
-    for _ in range(ROUNDS):
-        if len(optima) >= count:
-            break
-        ends = explore(problem, draw(rng.spawn(2 * count)), assigner, max_iter=max_iter, every_step=False)
-        optima = different([*optima, *bring_to_rest(different(ends, 2 * count))], count)
+    optima = different([*known, *(refiner.refine(fresh, exactly=True) if fresh else [])], count)
+    batches = iter(draws)
+    while len(optima) < count and (splits := next(batches, None)) is not None:
+        ends = explore(refiner.problem, splits, refiner.assigner, max_iter=refiner.max_iter, every_step=False)
+        optima = different([*optima, *refiner.refine(different(ends, 2 * count), exactly=True)], count)
     return optima
 
 

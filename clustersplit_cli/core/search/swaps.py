@@ -102,7 +102,6 @@ def polish(
     members: Members,
     witness: NDArray[np.floating],
     *,
-    nonnegative: bool,
     among: NDArray[np.int64] | None = None,
 ) -> Polished:
     """Exchange rows until no exchange among the candidates lowers Psi.
@@ -111,23 +110,21 @@ def polish(
     ----------
     members : (n,)
     witness : (n,), K z of that split; in float32 it is good enough to find exchanges, not to rule them out.
-    nonnegative : whether kernel values are not, or hardly, negative, which leaves fewer candidates.
     among : rows, ascending, among which all are that can take part in a gain, if that is known; then the
         witness need be right at these alone.
     """
-    return _polish(problem, members, witness, nonnegative, RELATIVE_GAIN * problem.ssq_total, among)
+    return _polish(problem, members, witness, RELATIVE_GAIN * problem.ssq_total, among)
 
 
 def _polish(
     problem: Problem,
     members: Members,
     witness: NDArray[np.floating],
-    nonnegative: bool,
     least: float,
     among: NDArray[np.int64] | None = None,
 ) -> Polished:
     """Exchange rows until no exchange gains more than `least`."""
-    rows = _candidates(problem, members, witness, nonnegative, least, among)
+    rows = _candidates(problem, members, witness, least, among)
     if len(rows) == 0:
         return Polished(members, 0)
     kernel = problem.geometry.block(rows, rows)
@@ -179,7 +176,6 @@ def _candidates(
     problem: Problem,
     members: Members,
     witness: NDArray[np.floating],
-    nonnegative: bool,
     least: float,
     among: NDArray[np.int64] | None,
 ) -> NDArray[np.int64]:
@@ -197,7 +193,7 @@ def _candidates(
     np.maximum.at(best_val, codes[in_val], part[in_val])
     np.maximum.at(best_train, codes[~in_val], part[~in_val])
     hope = part + np.where(in_val, best_train[codes], best_val[codes])
-    if not nonnegative:
+    if not problem.geometry.is_nonnegative:
         norms = np.sqrt(np.maximum(diagonal, 0.0))
         farthest = np.zeros(len(limits.target))
         np.maximum.at(farthest, codes, norms)
@@ -292,6 +288,10 @@ class _SomeRows:
         return len(self.rows)
 
     @property
+    def is_nonnegative(self) -> bool:
+        return self.whole.is_nonnegative
+
+    @property
     def diagonal(self) -> NDArray[np.float64]:
         return self.whole.diagonal[self.rows]
 
@@ -310,8 +310,6 @@ def polish_pairs(
     labels: Labels,
     quotas: PartQuotas,
     dtype: DTypeLike,
-    *,
-    nonnegative: bool,
     state: State | None = None,
 ) -> PolishedPartition:
     """Swap rows of a cell between two parts, pair after pair, while that lowers Psi.
@@ -340,7 +338,7 @@ def polish_pairs(
         pair = Problem(_SomeRows(geometry, rows, sums[rows, first] + sums[rows, second]), limits)
         n_first, n_second = int(members.sum()), int((~members).sum())
         witness = sums[rows, first] / n_first - sums[rows, second] / n_second
-        polished = _polish(pair, members, witness, nonnegative, least)
+        polished = _polish(pair, members, witness, least)
         if not polished.changes:
             continue
         changes += polished.changes

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation
 from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
-from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import make_image
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
@@ -25,10 +23,10 @@ from clustersplit_cli.core.search.bounded import Finished, Follower, Ground, car
 from clustersplit_cli.core.search.candidate import Trail
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, evaluate, objectives
-from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.core.search.swaps import polish
+from tests.core import builders
 
 KERNELS = ("linear", "nystrom")
 
@@ -130,10 +128,9 @@ def test_sums_kept_up_are_those_of_the_split(kernel: str, workers: Workers) -> N
     assert (problem.constraints.counts(follower.members) == problem.constraints.target).all()
 
 
-@pytest.mark.parametrize("nonnegative", [True, False])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_polish_finds_what_it_finds_with_every_witness_known(
-    kernel: str, nonnegative: bool, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "ALL_AT_ONCE", 1.0)  # most rows have not been looked at for long
     polished_somewhere = False
@@ -144,8 +141,8 @@ def test_polish_finds_what_it_finds_with_every_witness_known(
             pass
         members = follower.members
         witness = discrepancy(problem, members[:, None], np.float64).witness[:, 0]
-        exact = polish(problem, members, witness, nonnegative=nonnegative)
-        moved = follower.polish(nonnegative=nonnegative)
+        exact = polish(problem, members, witness)
+        moved = follower.polish()
         assert moved == (exact.changes > 0)
         assert np.array_equal(follower.members, exact.members)
         polished_somewhere |= moved
@@ -167,18 +164,7 @@ def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
 
 
 def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal") -> Solution:
-    search = SplitSearch(
-        problem,
-        lambda: make_image(problem.geometry, np.random.default_rng(seed + 100), rank=40),
-        Selection,
-        workers,
-        restarts=10,
-        max_iter=100,
-        effort=EFFORTS[effort],
-        nonnegative=problem.geometry.name == "nystrom",
-        rng=np.random.default_rng(seed),
-    )
-    return search.solve()
+    return builders.solve(problem, workers, seed, effort, landmarks=(seed + 100, 40))
 
 
 @pytest.fixture
@@ -278,10 +264,10 @@ def underway(problem: Problem, steps: int) -> Trail:
     return Trail(0, members, 0.0, np.zeros(problem.n), (("start", np.packbits(members)),), True)
 
 
-def finished(problem: Problem, trail: Trail, *, max_iter: int, nonnegative: bool) -> Finished | None:
+def finished(problem: Problem, trail: Trail, *, max_iter: int) -> Finished | None:
     """One split carried over and brought to rest."""
     carried = carry_over(problem, [], [trail], most=4)
-    return finish(problem, carried, max_iter=max_iter, nonnegative=nonnegative)
+    return finish(problem, carried, max_iter=max_iter)
 
 
 @pytest.mark.parametrize(("gamma", "is_followed"), [("scale", True), (50.0, False)])
@@ -289,18 +275,18 @@ def test_kernels_whose_rows_pull_on_themselves_are_not_followed(
     gamma: Any, is_followed: bool, workers: Workers
 ) -> None:
     problem, _ = problem_of("nystrom", 3000, 7, workers, gamma=gamma)
-    done = finished(problem, underway(problem, 3), max_iter=100, nonnegative=True)
+    done = finished(problem, underway(problem, 3), max_iter=100)
     assert (done is not None) is is_followed
 
 
 def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None:
     problem, _ = problem_of("nystrom", 6000, 8, workers)
     trail = underway(problem, 2)
-    done = finished(problem, trail, max_iter=1, nonnegative=False)
+    done = finished(problem, trail, max_iter=1)
     assert done is not None and not done.best.converged
     assert done.measured is not None
     assert done.measured.psi == pytest.approx(objectives(problem, done.best.members[:, None])[0], rel=1e-12)
-    longer = finished(problem, trail, max_iter=100, nonnegative=False)
+    longer = finished(problem, trail, max_iter=100)
     assert longer is not None and longer.best.converged
     assert longer.best.psi < done.best.psi
 
@@ -308,7 +294,7 @@ def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None
 def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = problem_of("linear", 3000, 9, workers)
     trail = underway(problem, 4)
-    right = finished(problem, trail, max_iter=100, nonnegative=False)
+    right = finished(problem, trail, max_iter=100)
     plain, again, recounts = FactorGeometry.sums_over, Follower.recount, []
 
     def off(self: FactorGeometry, members: Members, dtype: Any) -> NDArray[np.float64]:
@@ -322,7 +308,7 @@ def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.
 
     monkeypatch.setattr(FactorGeometry, "sums_over", off)
     monkeypatch.setattr(Follower, "recount", recount)
-    found = finished(problem, trail, max_iter=100, nonnegative=False)
+    found = finished(problem, trail, max_iter=100)
     assert right is not None and found is not None and found.measured is not None
     assert recounts and found.best.converged
     chosen = cheaper_orientation(found.measured.difference[:, None], Selection(problem.constraints))[0]

@@ -9,10 +9,19 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import bounded, joint_cells
+from clustersplit_cli.core.effort import NORMAL
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import Trail
-from clustersplit_cli.core.search.explore import MANY_STEPS, _promising, agree, are_slow, explore, perturb
+from clustersplit_cli.core.search.explore import (
+    MANY_STEPS,
+    Roaming,
+    _promising,
+    agree,
+    are_slow,
+    explore,
+    perturb,
+)
 from clustersplit_cli.core.search.problem import Problem
 from clustersplit_cli.core.search.starts import random_splits
 
@@ -63,18 +72,10 @@ def roam(islands: int, seed: int, workers: Workers, patience: int = 2) -> tuple[
     factors, problem = scattered(workers)
     selection = Selection(problem.constraints)
     starts = random_splits(problem.constraints, np.random.default_rng(seed).spawn(5))
-    found = perturb(
-        problem,
-        explore(problem, starts, selection, max_iter=100, every_step=False),
-        factors,
-        selection,
-        batch=20,
-        patience=patience,
-        max_rounds=20,
-        max_iter=100,
-        islands=islands,
-        rng=np.random.default_rng(seed),
-    )
+    ends = explore(problem, starts, selection, max_iter=100, every_step=False)
+    effort = replace(NORMAL, batch=20, patience=patience, max_rounds=20, islands=islands)
+    here = Roaming(problem, factors, selection, 100)
+    found = perturb(here, ends, effort, np.random.default_rng(seed))
     return problem, found
 
 
@@ -109,16 +110,10 @@ def test_no_more_islands_are_needed_once_one_comes_to_the_same(workers: Workers)
     selection, begun = Selection(problem.constraints), list[int]()
     starts = random_splits(problem.constraints, rng.spawn(3))
     perturb(
-        problem,
+        Roaming(problem, factors, selection, 100),
         explore(problem, starts, selection, max_iter=100, every_step=False),
-        factors,
-        selection,
-        batch=8,
-        patience=1,
-        max_rounds=0,
-        max_iter=100,
-        islands=5,
-        rng=rng,
-        progress=lambda stage, done, total: begun.append(done),
+        replace(NORMAL, batch=8, patience=1, max_rounds=0, islands=5),
+        rng,
+        lambda stage, done, total: begun.append(done),
     )
     assert begun == [0]

@@ -10,17 +10,16 @@ import pytest
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells, make_constraints
-from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_image
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
-from clustersplit_cli.core.search.search import SplitSearch
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.core.search.starts import crowded_splits, is_nearly_diagonal, random_splits
+from tests.core import builders
 
 N = 2_400
 
@@ -40,18 +39,7 @@ def problem_of(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: 
 
 
 def solve(problem: Problem, workers: Workers, effort: str = "normal", restarts: int = 10) -> Solution:
-    search = SplitSearch(
-        problem,
-        lambda: make_image(problem.geometry, np.random.default_rng(1)),
-        Selection,
-        workers,
-        restarts=restarts,
-        max_iter=100,
-        effort=EFFORTS[effort],
-        nonnegative=True,
-        rng=np.random.default_rng(0),
-    )
-    return search.solve()
+    return builders.solve(problem, workers, 0, effort, restarts, landmarks=(1, MOST_LANDMARKS))
 
 
 def explained(problem: Problem, solution: Solution) -> float:
@@ -90,7 +78,7 @@ def test_the_search_ends_near_the_bound_and_far_ahead_of_random_starts(
     best = problem.ssq_total - float(objectives(problem, end.members).min())
     assert explained(problem, found) > 1.04 * best
     image = make_image(problem.geometry, np.random.default_rng(1))
-    most = mmd_upper_bound(problem, image, nonnegative=True)
+    most = mmd_upper_bound(problem, image)
     assert 0.95 * most < np.sqrt(evaluate(problem, found.members).mmd_squared) <= most
     assert found.runs[found.winner].start.startswith("crowded-") and len(found.runs) == 10
     psi = [step.psi for step in found.steps]

@@ -143,7 +143,7 @@ def test_exchanges_between_pairs_lower_psi_and_keep_all_counts(workers: Workers)
     quotas = fold_quotas(cells_of(rng.integers(0, 3, 60)), 3)
     labels = PartAssigner(quotas, workers, False).random(rng)
     before = float(measure(geometry, labels[:, None], 3, np.float64).psi[0])
-    polished = polish_pairs(geometry, labels, quotas, np.float64, nonnegative=True)
+    polished = polish_pairs(geometry, labels, quotas, np.float64)
     assert polished.changes > 0
     assert polished.psi < before
     np.testing.assert_array_equal(quotas.counts(polished.labels), quotas.counts(labels))
@@ -172,7 +172,6 @@ def test_a_search_ends_at_a_certified_fixed_point_with_a_falling_trace(
         restarts=6,
         max_iter=100,
         effort=EFFORTS["normal"],
-        nonnegative=True,
         rng=np.random.default_rng(0),
     )
     np.testing.assert_array_equal(quotas.counts(found.labels), quotas.target)
@@ -208,7 +207,6 @@ def test_the_best_partition_of_a_small_problem_is_found(workers: Workers) -> Non
         restarts=20,
         max_iter=100,
         effort=EFFORTS["normal"],
-        nonnegative=True,
         rng=np.random.default_rng(0),
     )
     assert found.steps[-1].psi == pytest.approx(best)

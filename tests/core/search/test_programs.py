@@ -54,7 +54,6 @@ def run(
         restarts=restarts,
         max_iter=50,
         effort=EFFORTS["normal"],
-        nonnegative=True,
         rng=np.random.default_rng(0),
     )
     return problem, search.solve()

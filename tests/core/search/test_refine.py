@@ -13,7 +13,7 @@ from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import SETTLING, Trail
 from clustersplit_cli.core.search.problem import Problem, discrepancy, objectives
-from clustersplit_cli.core.search.refine import settle
+from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.starts import random_splits
 
 
@@ -46,18 +46,8 @@ def problem(workers: Workers) -> Problem:
 
 
 def rested(problem: Problem, trails: list[Trail], *, measured: bool = False) -> list[Trail]:
-    return settle(
-        problem,
-        trails,
-        Selection(problem.constraints),
-        max_iter=100,
-        max_rounds=4,
-        dtype=np.float32,
-        leaping=True,
-        polished_runs=4,
-        nonnegative=True,
-        measured=measured,
-    )
+    refiner = Refiner(problem, Selection(problem.constraints), 100, 4, 4, most_polished=4)
+    return refiner.refine(trails, exactly=False, measured=measured)
 
 
 def test_a_trail_at_rest_knows_psi_of_all_splits_it_passed_on_the_kernel(problem: Problem) -> None:

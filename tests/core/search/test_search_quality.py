@@ -12,19 +12,13 @@ from sklearn.datasets import load_wine
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
-from clustersplit_cli.core.effort import EFFORTS
-from clustersplit_cli.core.geometry.dense import dense_geometry
-from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.geometry.low_rank import make_image
-from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits, has_at_most
 from clustersplit_cli.core.search.lloyd import descend, leap
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate, objectives
-from clustersplit_cli.core.search.search import SplitSearch
-from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.core.search.starts import random_splits, spectral_splits
+from tests.core.builders import problem_of, solve
 
 
 def clusters(n: int, d: int, seed: int, groups: int = 9) -> tuple[np.ndarray, np.ndarray]:
@@ -40,40 +34,6 @@ def limits_of(labels: np.ndarray, holdout: str = "0.2", tolerance: str = "0") ->
     return make_constraints(table, Fraction(holdout), Fraction(tolerance))
 
 
-def problem_of(
-    X: np.ndarray,
-    limits: Constraints,
-    workers: Workers,
-    kernel: str = "rbf",
-    gamma: str | float = "scale",
-    q: int = 0,
-) -> Problem:
-    found = prepare(Features(X), kernel, gamma, 3, workers, np.random.default_rng(0))
-    if found.kernel.is_linear:
-        return Problem(linear_geometry(found.features, found.kernel, workers), limits)
-    if q:
-        landmarks = np.sort(np.random.default_rng(1).choice(len(X), q, replace=False))
-        return Problem(nystrom_geometry(found.features, found.kernel, landmarks, workers), limits)
-    return Problem(dense_geometry(found.features, found.kernel, workers), limits)
-
-
-def solve(
-    problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal", restarts: int = 10
-) -> Solution:
-    search = SplitSearch(
-        problem,
-        lambda: make_image(problem.geometry, np.random.default_rng(seed + 100)),
-        Selection,
-        workers,
-        restarts=restarts,
-        max_iter=100,
-        effort=EFFORTS[effort],
-        nonnegative=problem.geometry.name == "dense",
-        rng=np.random.default_rng(seed),
-    )
-    return search.solve()
-
-
 def best_of_random(problem: Problem, count: int) -> float:
     """The smallest Psi of plain Lloyd from random starts."""
     starts = random_splits(problem.constraints, np.random.default_rng(9).spawn(count))
@@ -81,11 +41,12 @@ def best_of_random(problem: Problem, count: int) -> float:
     return float(objectives(problem, end.members).min())
 
 
+LANDMARKS = np.sort(np.random.default_rng(1).choice(3000, 120, replace=False))
 VARIANTS: dict[str, Callable[[Workers], Problem]] = {
     "dense": lambda w: problem_of(*_sized(2600), w),
     "small": lambda w: problem_of(*_sized(900), w),
     "linear": lambda w: problem_of(*_sized(3000), w, kernel="linear"),
-    "nystrom": lambda w: problem_of(*_sized(3000), w, q=120),
+    "nystrom": lambda w: problem_of(*_sized(3000), w, landmarks=LANDMARKS),
     "soft": lambda w: problem_of(*_sized(2600, tolerance="0.3"), w),
 }
 

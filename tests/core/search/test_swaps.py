@@ -31,8 +31,7 @@ def problem_of(
     h: str = "0.4",
     tolerance: str = "0",
     gamma: str | float = "scale",
-) -> tuple[Problem, bool]:
-    """A problem, and whether its kernel has no negative value."""
+) -> Problem:
     rng = np.random.default_rng(0)
     name = "rbf" if holding == "nystrom" else holding
     prepared = prepare(Features(X), name, gamma, 3, workers, rng)
@@ -45,7 +44,7 @@ def problem_of(
         held = dense_geometry(prepared.features, prepared.kernel, workers)
     columns = {} if codes is None else {"label": (codes, range(int(codes.max()) + 1))}
     limits = make_constraints(joint_cells(columns, len(X)), Fraction(h), Fraction(tolerance))
-    return Problem(held, limits), holding == "rbf"
+    return Problem(held, limits)
 
 
 def at_target(limits: Constraints, rng: np.random.Generator) -> Members:
@@ -97,7 +96,7 @@ def test_predicted_gains_are_the_differences_of_recomputed_objectives(
 ) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(24, 3)).astype(dtype)
-    problem, _ = problem_of(X, holding, workers, codes=rng.integers(0, 2, 24), tolerance="0.5")
+    problem = problem_of(X, holding, workers, codes=rng.integers(0, 2, 24), tolerance="0.5")
     limits = problem.constraints
     everything = np.arange(24)
     kernel = problem.geometry.block(everything, everything)
@@ -122,7 +121,7 @@ def test_predicted_gains_are_the_differences_of_recomputed_objectives(
 
 def test_gains_stay_exact_over_a_chain_of_flips(workers: Workers) -> None:
     rng = np.random.default_rng(2)
-    problem, _ = problem_of(rng.normal(size=(30, 3)), "rbf", workers, tolerance="0.8")
+    problem = problem_of(rng.normal(size=(30, 3)), "rbf", workers, tolerance="0.8")
     members = at_target(problem.constraints, rng)
     everything = np.arange(30)
     kernel = problem.geometry.block(everything, everything)
@@ -150,12 +149,12 @@ def test_after_polish_no_single_exchange_lowers_psi(
         n = int(rng.integers(8, 40))
         codes = rng.integers(0, 3, n)
         X = (rng.normal(size=(n, 3)) + codes[:, None]).astype(dtype)
-        problem, nonnegative = problem_of(X, holding, workers, codes=codes, tolerance=tolerance)
+        problem = problem_of(X, holding, workers, codes=codes, tolerance=tolerance)
         limits = problem.constraints
         start = at_target(limits, rng)
         members = start
         for _ in range(20):  # candidates are chosen anew until there are none left
-            polished = polish(problem, members, witness_of(problem, members), nonnegative=nonnegative)
+            polished = polish(problem, members, witness_of(problem, members))
             before, after = objectives(problem, np.stack([members, polished.members], axis=1))
             if polished.changes == 0:
                 assert np.array_equal(polished.members, members)
@@ -173,33 +172,33 @@ def test_after_polish_no_single_exchange_lowers_psi(
 
 def test_polish_leaves_its_argument_alone(workers: Workers) -> None:
     rng = np.random.default_rng(4)
-    problem, _ = problem_of(rng.normal(size=(40, 3)), "rbf", workers)
+    problem = problem_of(rng.normal(size=(40, 3)), "rbf", workers)
     members = at_target(problem.constraints, rng)
     before = members.copy()
-    assert polish(problem, members, witness_of(problem, members), nonnegative=True).changes > 0
+    assert polish(problem, members, witness_of(problem, members)).changes > 0
     assert np.array_equal(members, before)
 
 
 def test_soft_bounds_let_single_rows_move(workers: Workers) -> None:
     # Two far clusters of 4 and 8 rows: one half and half splits a cluster, moving two rows does not.
     X = np.concatenate([np.zeros(4), np.full(8, 10.0)])[:, None] + np.arange(12)[:, None] / 100
-    problem, _ = problem_of(X, "linear", workers, h="0.5", tolerance="0.4")
+    problem = problem_of(X, "linear", workers, h="0.5", tolerance="0.4")
     members = np.arange(12) < 6
-    polished = polish(problem, members, witness_of(problem, members), nonnegative=False)
+    polished = polish(problem, members, witness_of(problem, members))
     assert polished.members.tolist() == (np.arange(12) < 4).tolist()
 
 
 def test_near_a_diagonal_kernel_lloyd_stops_at_once_and_swaps_go_on(workers: Workers) -> None:
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 2)) * 20  # width 1 on wide features: most rows are alone
-    problem, _ = problem_of(X, "rbf", workers, codes=rng.integers(0, 2, 300), gamma=1.0)
+    problem = problem_of(X, "rbf", workers, codes=rng.integers(0, 2, 300), gamma=1.0)
     off_diagonal = problem.geometry.block(np.arange(300), np.arange(300)) - np.eye(300)
     assert np.quantile(off_diagonal, 0.99) < 1e-2
     start = at_target(problem.constraints, rng)
     end = descend(problem, start[:, None], Selection(problem.constraints), max_iter=100, dtype=np.float64)
     assert end.iterations[0] <= 1
     rested = end.members[:, 0]
-    polished = polish(problem, rested, witness_of(problem, rested), nonnegative=True)
+    polished = polish(problem, rested, witness_of(problem, rested))
     explained = problem.ssq_total - objectives(problem, np.stack([rested, polished.members], axis=1))
     assert polished.changes > 20
     assert explained[1] > 1.1 * explained[0]
@@ -209,10 +208,10 @@ def test_gains_that_are_rounding_are_not_chased(workers: Workers) -> None:
     """A kernel close to constant has a scatter close to nothing; its swaps gain nothing real."""
     rng = np.random.default_rng(6)
     X = rng.normal(size=(400, 30)).astype(np.float32)
-    problem, nonnegative = problem_of(X, "nystrom", workers, gamma=1e-7)
+    problem = problem_of(X, "nystrom", workers, gamma=1e-7)
     members = at_target(problem.constraints, rng)
     for _ in range(6):
-        polished = polish(problem, members, witness_of(problem, members), nonnegative=nonnegative)
+        polished = polish(problem, members, witness_of(problem, members))
         if polished.changes == 0:
             return
         members = polished.members
