@@ -1,10 +1,14 @@
 # Everything here sets itself up from python3 >= 3.10, make and pip alone.
 #   make demo PYTHON=python3.12    choose the interpreter of the virtual environment
 #   make test PYTEST_ARGS="-k mmd" pass options on to pytest
+#   make fuzz SECONDS=600 SEED=0   also KIND=cases, oracle, kills or tamper
 
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+SECONDS ?= 600
+SEED ?= 0
+KIND ?= all
 DEMO := build/demo
 
 BIN := $(VENV)/bin
@@ -14,7 +18,7 @@ PYTHON_IS_CHOSEN := $(filter-out file default,$(subst undefined,file,$(origin PY
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench docs clean distclean FORCE
+.PHONY: help demo test fuzz lint format bench docs clean distclean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +33,9 @@ demo: $(VENV)/.installed ## Split the sample data and show the result
 
 test: $(VENV)/.installed-dev ## Run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.installed-dev ## Attack the program with generated inputs, kills and changed reports
+	$(BIN)/python -m tests.campaign --seconds $(SECONDS) --seed $(SEED) --kind $(KIND)
 
 lint: $(VENV)/.installed-dev ## Check style, formatting and types
 	$(BIN)/python -m ruff check .

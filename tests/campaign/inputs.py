@@ -1,0 +1,153 @@
+"""Inputs x options: one command on generated files, judged, then verified, repeated or continued."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.campaign.cases import OUT, PUBLISHING, Case, build
+from tests.campaign.findings import Outcome, left_behind, read_report, run_directories, shown, snapshot
+from tests.campaign.process import SECONDS, call, fresh, run
+
+NAME = "cases"
+AGAIN = "second run"
+MOST_VERIFIED = 3
+OF_THE_MACHINE = frozenset({"timing", "memory", "threads", "budget", "bytes", "plan"})
+
+
+def examine(seed: int, number: int, place: Path) -> Outcome:
+    """Make a case, run it, and look at everything it did."""
+    outcome = Outcome()
+    fresh(place)
+    made = call(lambda: build(seed, number, place / "work").dump(place / "case.json"))
+    if made != 0:
+        outcome.add("the generator failed", f"exit code {made}")
+        return outcome
+    case = Case.load(place / "case.json")
+    before = snapshot(place / "work")
+    result = run(case.words, place, seconds=SECONDS * (3 if case.command in ("evaluate", "compare") else 1))
+    outcome.ran(result)
+    outcome.tags[f"{case.command or 'no command'} exit {result.code}"] += 1
+    if os.environ.get("CAMPAIGN_SHOW_WORDS"):
+        outcome.slow.append((0.0, f"{case.oddity} {shown(result.words)[:150]} -> {result.err.strip()[:160]}"))
+    outcome.findings += left_behind(before, snapshot(place / "work"), place, result)
+    if result.is_done and case.command in PUBLISHING and case.out:
+        for directory in run_directories(place / "work" / case.out)[:MOST_VERIFIED]:
+            _check_run(case, directory, place, outcome)
+        if not outcome.findings:
+            _continue(case, place, outcome)
+    return outcome
+
+
+def _check_run(case: Case, directory: Path, place: Path, outcome: Outcome) -> None:
+    """Check that a published run is a partition of the rows, and that `verify` agrees."""
+    report = read_report(directory)
+    _check_rows(directory, report, outcome)
+    name = os.path.relpath(directory, place / "work")
+    verified = run(("verify", name), place)
+    outcome.ran(verified)
+    outcome.tags["verified"] += 1
+    if verified.code != 0:
+        failed = [line for line in verified.err.splitlines() if "ok" not in line and "skipped" not in line]
+        outcome.add("verify fails an honest run", "\n".join(failed[-8:]))
+
+
+def _check_rows(directory: Path, report: dict[str, Any], outcome: Outcome) -> None:
+    """Rows are ascending, on one side each, and all there."""
+    names = (
+        ("train", "val") if report["parts"] is None else [part["name"] for part in report["parts"]["parts"]]
+    )
+    files = [directory / f"{name}.npy" for name in names]
+    if report["parts"] is not None and (directory / "folds.npy").exists():
+        files = [directory / name / "val.npy" for name in names]
+    if not all(path.exists() for path in files):
+        return
+    rows = [np.load(path, allow_pickle=False) for path in files]
+    stated = report["input"]
+    if any(part.dtype != np.int64 or (np.diff(part) <= 0).any() for part in rows):
+        outcome.add("rows are not ascending int64", str([str(part.dtype) for part in rows]))
+    together = np.sort(np.concatenate(rows))
+    expected = stated["n_rows"] - stated["n_excluded"] - stated["n_dropped"]
+    if len(together) != expected or len(set(together.tolist())) != expected:
+        outcome.add("the parts are no partition of the rows", f"{[len(part) for part in rows]} of {expected}")
+    if len(together) and (together[0] < 0 or together[-1] >= stated["n_rows"]):
+        outcome.add("a row that does not exist", f"{together[0]} to {together[-1]} of {stated['n_rows']}")
+    if not all(len(part) for part in rows):
+        outcome.add("an empty part", str([len(part) for part in rows]))
+
+
+def _continue(case: Case, place: Path, outcome: Outcome) -> None:
+    """Use the run as a user would: again, as a configuration, measured, drawn."""
+    out = place / "work" / OUT
+    one_report = (out / "report.json").exists()
+    if case.again == "repeat" and not any(word.startswith(("--annotate", "--seed")) for word in case.words):
+        words = [AGAIN if word == OUT else word for word in case.words]
+        if not any(word.startswith("--threads") for word in case.words):
+            words[1:1] = ["--threads", "1"] if case.command != "baseline" else []
+        _compare(case, tuple(words), place, outcome, numbers=True)
+    elif case.again == "config" and case.command in ("split", "kfold") and one_report:
+        words = [case.command, "--config", f"{OUT}/report.json", "--out", AGAIN, "--", case.features]
+        _compare(case, tuple(words), place, outcome, numbers=False)
+    elif case.again == "mmd" and one_report and (out / "val.npy").exists() and (out / "train.npy").exists():
+        if read_report(out)["parts"] is None:
+            measured = run(("mmd", "--split", OUT, "--json", "--", case.features), place)
+            outcome.ran(measured)
+            outcome.tags["measured again"] += 1
+            if measured.code != 0:
+                outcome.add("mmd fails on an honest run", measured.err[-400:])
+    elif case.again == "report" and one_report:
+        drawn = run(("report", OUT), place)
+        outcome.ran(drawn)
+        outcome.tags["drawn"] += 1
+        if drawn.code != 0 and "--html" not in case.words:
+            outcome.add("report fails on an honest run", drawn.err[-400:])
+    elif case.again == "rerun" and one_report:
+        verified = run(("verify", OUT, "--rerun"), place)
+        outcome.ran(verified)
+        outcome.tags["searched again"] += 1
+        if verified.code != 0:
+            outcome.add("verify --rerun fails an honest run", verified.err[-400:])
+
+
+def _compare(case: Case, words: tuple[str, ...], place: Path, outcome: Outcome, *, numbers: bool) -> None:
+    """Run again, and compare index files byte by byte, and if asked the numbers of the reports."""
+    again = run(words, place)
+    outcome.ran(again)
+    outcome.tags["repeated"] += 1
+    if again.code != 0:
+        outcome.add("a second run fails", f"{shown(words)}\n{again.err[-400:]}")
+        return
+    first, second = (snapshot(place / "work" / name) for name in (OUT, AGAIN))
+    ignored = ("report.json", "report.html")
+    kept = [
+        {path: content for path, content in tree.items() if not path.endswith(ignored)}
+        for tree in (first, second)
+    ]
+    if numbers and kept[0] != kept[1]:
+        outcome.add(
+            "a second run gives other files",
+            str([path for path in kept[0] if kept[0][path] != kept[1].get(path)]),
+        )
+    shared = set(kept[0]) & set(kept[1])
+    if not numbers and any(kept[0][path] != kept[1][path] for path in shared):
+        outcome.add("the same configuration gives other files", str(sorted(shared)))
+    for directory in run_directories(place / "work" / OUT) if numbers else []:
+        other = place / "work" / AGAIN / directory.relative_to(place / "work" / OUT)
+        reports = [json.dumps(_comparable(read_report(found))) for found in (directory, other)]
+        if reports[0] != reports[1]:
+            at = next(i for i, pair in enumerate(zip(*reports, strict=False)) if pair[0] != pair[1])
+            outcome.add(
+                "a second run gives other numbers",
+                " | ".join(text[max(0, at - 80) : at + 40] for text in reports),
+            )
+
+
+def _comparable(value: Any) -> Any:
+    """A report without what depends on the machine or the moment."""
+    if isinstance(value, dict):
+        return {key: _comparable(inner) for key, inner in value.items() if key not in OF_THE_MACHINE}
+    return [_comparable(inner) for inner in value] if isinstance(value, list) else value
