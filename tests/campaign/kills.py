@@ -171,7 +171,8 @@ def _check_end(sent: signal.Signals, code: int | None, err: str, waited: float, 
     if code is None:
         outcome.add(f"{sent.name} does not end the command", err[-500:])
     elif sent in POLITE:
-        if code not in (0, POLITE[sent]):
+        # Once the result is in place and the interpreter ends, signals do what they do by default.
+        if code not in (0, POLITE[sent], -sent):
             outcome.add(f"exit code {code} after {sent.name}", err[-500:])
         if waited > SECONDS_TO_END:
             outcome.add(f"{sent.name} ends the command late", f"after {waited:.1f} s")
@@ -199,12 +200,16 @@ def _check_left(
     found = _index_files(after)
     if (work / "out").exists():
         outcome.tags["found the new run" if found == new else "found the old run"] += 1
+        if code == -sent and sent in POLITE and found != new:
+            outcome.add(f"killed outright by {sent.name}", str(sorted(set(found))[:6]))
         if found not in ((old, new) if over else (new,)):
             outcome.add("half a run", str(sorted(set(found))[:6]))
         elif "sizes" not in read_report(work / "out"):
             outcome.add("a run without its report", "")
         return
     outcome.tags["found nothing"] += 1
+    if code == -sent and sent in POLITE:
+        outcome.add(f"killed outright by {sent.name}", str(sorted(after)[:6]))
     if not over:
         return
     # Between the two renames the earlier run is whole, aside; the next run puts it back or replaces it.
