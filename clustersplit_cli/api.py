@@ -27,7 +27,7 @@ from clustersplit_cli.reports.summary import Report
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
     from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.pipeline.partitioning import Parting
+    from clustersplit_cli.pipeline.context import PartitionOptions
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,7 +162,7 @@ def cluster_split(
     >>> np.bincount(y[split.val]).tolist()
     [5, 5, 5]
     """
-    from clustersplit_cli.pipeline import run as pipeline
+    from clustersplit_cli.pipeline.local import partition
 
     said = Description(
         y=y,
@@ -196,9 +196,9 @@ def cluster_split(
             },
             random_state,
         )
-        found = pipeline.split(dataset, options, config=reading_config(dataset, said))
+        found = partition(dataset, options, config=reading_config(dataset, said))
     warn_of(found.report.warnings, stacklevel=2)
-    return Split(found.train, found.val, found.report)
+    return Split(found.parts.train, found.parts.val, found.report)
 
 
 def mmd(
@@ -238,8 +238,7 @@ def mmd(
     from clustersplit_cli.core.mmd.estimators import ESTIMATORS, squared_discrepancies
     from clustersplit_cli.core.mmd.sums import exact_sums
     from clustersplit_cli.core.parallel import pool
-    from clustersplit_cli.pipeline.context import prepare_features
-    from clustersplit_cli.pipeline.run import Streams
+    from clustersplit_cli.pipeline.context import Streams, prepare_features
 
     with in_python_words():
         if estimator not in ESTIMATORS:
@@ -467,11 +466,11 @@ def cluster_parts(
     with in_python_words():
         text = _parts_text(parts)
         from clustersplit_cli.core.constraints.quotas import parse_parts
-        from clustersplit_cli.pipeline.partitioning import Parting
+        from clustersplit_cli.pipeline.context import PartitionOptions
 
-        parting = Parting(parts=parse_parts(text))
+        into = PartitionOptions(parts=parse_parts(text))
         dataset, options, said = prepared(given)
-        return _parted(dataset, options, parting, {**reading_config(dataset, said), "parts": text})
+        return _parted(dataset, options, into, {**reading_config(dataset, said), "parts": text})
 
 
 def _parts_text(parts: Any) -> str:
@@ -503,22 +502,22 @@ def prepared(given: Mapping[str, Any]) -> tuple[Dataset, CheckedOptions, Descrip
     return dataset, options_from(search, given["random_state"]), said
 
 
-def folds_of(k: Any) -> Parting:
+def folds_of(k: Any) -> PartitionOptions:
     """Check a number of folds."""
-    from clustersplit_cli.pipeline.partitioning import Parting
+    from clustersplit_cli.pipeline.context import PartitionOptions
 
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 2:
         raise UsageError(f"the number of folds must be an integer of at least 2, got {k!r}", hint="try 5")
-    return Parting(folds=int(k))
+    return PartitionOptions(folds=int(k))
 
 
 def _parted(
-    dataset: Dataset, options: CheckedOptions, parting: Parting, config: Mapping[str, Any]
+    dataset: Dataset, options: CheckedOptions, into: PartitionOptions, config: Mapping[str, Any]
 ) -> Partition:
-    from clustersplit_cli.pipeline.partitioning import partition
+    from clustersplit_cli.pipeline.local import partition
 
-    found = partition(dataset, options, parting, config=config)
+    found = partition(dataset, options, into, config=config)
     warn_of(found.report.warnings, stacklevel=3)
     labels = np.full(dataset.n_rows, -1, dtype=np.int64)
-    labels[dataset.rows] = found.labels
-    return Partition(dict(found.parts), labels, found.report)
+    labels[dataset.rows] = found.parts.labels
+    return Partition(dict(found.parts.rows), labels, found.report)

@@ -28,8 +28,9 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.partitioning import Parting, partition
-from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on
+from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.local import partition, prepared_split
+from clustersplit_cli.pipeline.run import assess
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.summary import Notice
@@ -288,11 +289,11 @@ class ClusterKFold(_ClusterSplitter):
 
     def _find(self, X: Any, y: Any, groups: Any, domains: Any) -> SeveralSplits:
         with in_python_words():
-            parting = folds_of(self.n_splits)
+            into = folds_of(self.n_splits)
             dataset, options = self._prepared(X, y, groups, domains)
 
             def find() -> SeveralSplits:
-                found = all_folds(dataset, options, parting)
+                found = all_folds(dataset, options, into)
                 warn_of(found.warnings, stacklevel=6)
                 return found
 
@@ -328,29 +329,27 @@ class SeveralSplits:
 
 def several_splits(dataset: Dataset, options: CheckedOptions, count: int) -> SeveralSplits:
     """Find up to `count` local optima that differ in many rows; for one, that is what `split` finds."""
-    watch = Stopwatch()
     options = replace(options, certify="never", bound="never")
-    with prepared_setting(dataset, options, watch) as setting:
-        solution = find_split(setting, count=count)
-        outcome = report_on(setting, solution, config={}, stopwatch=watch)
-        members = solution.optima if count > 1 else (solution.members,)
-        squares = [evaluate(setting.problem, found).mmd_squared for found in members]
+    with prepared_split(dataset, options) as context:
+        found = context.refine(context.explore())
+        members = context.different(found, count)
+        result = assess(context, found, {})
+        squares = [evaluate(context.problem, each).mmd_squared for each in members]
     order = sorted(range(len(members)), key=lambda place: -squares[place])
     return SeveralSplits(
         tuple((dataset.rows[~members[place]], dataset.rows[members[place]]) for place in order),
         tuple(float(max(squares[place], 0.0) ** 0.5) for place in order),
-        summarize(outcome, watch).warnings,
+        summarize(result, Stopwatch()).warnings,
     )
 
 
-def all_folds(dataset: Dataset, options: CheckedOptions, parting: Parting) -> SeveralSplits:
+def all_folds(dataset: Dataset, options: CheckedOptions, into: PartitionOptions) -> SeveralSplits:
     """Make folds, and validate on each in turn."""
-    found = partition(dataset, replace(options, certify="never"), parting)
-    report = found.report.parts
+    found = partition(dataset, replace(options, certify="never"), into)
+    report, labels = found.report.parts, found.parts.labels
     assert report is not None
     splits = tuple(
-        (dataset.rows[found.labels != fold], dataset.rows[found.labels == fold])
-        for fold in range(len(found.parts))
+        (dataset.rows[labels != fold], dataset.rows[labels == fold]) for fold in range(len(report.parts))
     )
     return SeveralSplits(splits, tuple(part.mmd_rest for part in report.parts), found.report.warnings)
 

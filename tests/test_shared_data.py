@@ -15,7 +15,7 @@ import pytest
 from clustersplit_cli.data.dataset import Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.run import split
+from clustersplit_cli.pipeline.local import partition
 from clustersplit_cli.progress import silent
 from clustersplit_cli.reports.summary import Report
 
@@ -42,9 +42,9 @@ def run(name: str, cells: tuple[str, ...], dtype: type, **options: str) -> Repor
     dataset = read(name, cells)
     assert dataset.features.dtype == np.float32
     dataset = replace(dataset, features=dataset.features.astype(dtype, copy=False))
-    result = split(dataset, check_options(SplitOptions(bound="never", **options)))
+    result = partition(dataset, check_options(SplitOptions(bound="never", **options)))
     labels = [dataset.categories[word] for word in cells]
-    inside = np.isin(dataset.rows, result.val)
+    inside = np.isin(dataset.rows, result.parts.val)
     for cell in result.report.constraints.cells:
         rows = np.ones(len(inside), dtype=bool)
         for word, column in zip(cells, labels, strict=True):

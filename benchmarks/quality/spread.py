@@ -28,9 +28,8 @@ from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.baseline import ground
-from clustersplit_cli.pipeline.run import Setting, Streams, find_split, prepared_setting
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.pipeline.local import LocalSplit, prepared_split
 
 RUNS = 20
 ROUNDING = 1e-8
@@ -54,9 +53,9 @@ def datasets(paths: list[str]) -> Iterator[tuple[str, Dataset]]:
         yield path.stem, load(ReadRequest(path, stratify=("label",)))
 
 
-def psi_of_runs(setting: Setting) -> dict[str, np.ndarray]:
+def psi_of_runs(context: LocalSplit) -> dict[str, np.ndarray]:
     """Psi of twenty runs of each method."""
-    problem, seeds = setting.problem, range(RUNS)
+    problem, seeds = context.problem, range(RUNS)
     starts = random_splits(problem.constraints, np.random.default_rng(0).spawn(RUNS))
     descent = descend(
         problem, starts, Selection(problem.constraints), max_iter=200, dtype=problem.geometry.search_dtype
@@ -64,10 +63,10 @@ def psi_of_runs(setting: Setting) -> dict[str, np.ndarray]:
     found = {
         "descent": descent.members,
         "split": np.stack(
-            [find_split(replace(setting, streams=Streams.from_seed(seed))).members for seed in seeds], axis=1
+            [replace(context, streams=Streams.from_seed(seed)).find() for seed in seeds], axis=1
         ),
         "greedy": np.stack(
-            [SEEDED["greedy"](ground(setting), np.random.default_rng(seed)) for seed in seeds], axis=1
+            [SEEDED["greedy"](context.ground, np.random.default_rng(seed)) for seed in seeds], axis=1
         ),
     }
     found["greedy, turned"] = descend(
@@ -82,9 +81,9 @@ def main() -> None:
     print("| data | method | Psi / SSq, mean | sd | least | most | sd of greedy / sd |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, dataset in datasets(sys.argv[1:]):
-        with prepared_setting(dataset, options, Stopwatch()) as setting:
+        with prepared_split(dataset, options) as context:
             psi = {
-                method: values / setting.problem.ssq_total for method, values in psi_of_runs(setting).items()
+                method: values / context.problem.ssq_total for method, values in psi_of_runs(context).items()
             }
         reference = psi["greedy"].std(ddof=1)
         for method, values in psi.items():

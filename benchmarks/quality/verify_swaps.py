@@ -17,8 +17,7 @@ from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.run import find_split, prepared_setting
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.local import prepared_split
 from clustersplit_cli.verification.stated import RELATIVE
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -47,8 +46,8 @@ def main() -> None:
     print("| data | swaps | smallest change | below the tolerance |\n| --- | --- | --- | --- |")
     for path in [Path(word) for word in sys.argv[1:]] or sorted(DATA.glob("*.parquet")):
         dataset = load(ReadRequest(path))
-        with prepared_setting(dataset, check_options(SplitOptions()), Stopwatch()) as setting:
-            changes = relative_changes(setting.problem, find_split(setting).members)
+        with prepared_split(dataset, check_options(SplitOptions())) as context:
+            changes = relative_changes(context.problem, context.find())
         below = int((changes <= RELATIVE).sum())
         print(f"| {path.stem} | {len(changes):,} | {changes.min():.1e} | {below} |", flush=True)
 

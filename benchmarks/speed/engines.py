@@ -34,14 +34,15 @@ from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_groups import open_layout
 from clustersplit_cli.data.row_labels import LabelsInMemory
 from clustersplit_cli.engines.descent import choose, measure
+from clustersplit_cli.engines.options import STREAM, EngineOptions
+from clustersplit_cli.engines.plan import plan_stream
 from clustersplit_cli.engines.rules import Differences, Labelled
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.tasks import Score
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.blockwise import look, prospect
-from clustersplit_cli.pipeline.blockwise_search import random_baseline, subsample, take_stock
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.sharded import ShardedEngine
+from clustersplit_cli.progress import Stopwatch, silent
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scale.md"
@@ -184,15 +185,21 @@ def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterat
         cost[name] = (time.process_time() - start) / rows
 
     with pool(1) as workers, closing(StreamEngine(layout, Room(0, folder), workers)) as engine:
+        plan = plan_stream(layout, landmarks, budget=options.budget, threads=1, reason="")
+        sharded = ShardedEngine(
+            *(layout, options, EngineOptions(STREAM), plan, engine, None, workers, Stopwatch(), silent),
+            searching=False,
+        )
         with timed("survey"):
-            surveyed = look(layout, engine, options, Stopwatch())
-        ahead = prospect(layout, engine, options, surveyed, landmarks, 0, workers, Stopwatch())
+            surveyed = sharded.survey()
+        context = sharded.prepare(surveyed)
         engine.give(LabelsInMemory((np.arange(rows) % 5 == 0).astype(np.int8)))
         rule = Labelled()
         with timed("factors"):
-            ground, held = take_stock(engine, ahead, rule)
+            ground, held = context.take_stock(rule)
         with timed("sum"):
             held = measure(ground, rule)[0]
+        found = context.measure(rule)
         source = Differences(held.state.weights[:, None], np.array([held.state.shift]))
         with timed("score"):
             engine.run(Score(source.weights))
@@ -200,9 +207,9 @@ def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterat
             target = ground.limits.target
             choose(engine, source, np.stack([target, target], axis=1))
         with timed("random"):
-            random_baseline(ground, ahead.streams.baseline)
+            context.random_baseline(found)
         with timed("gather"):
-            subsample(layout, ground, ahead, rule)
+            context.subsample(found)
     words = ", ".join(f"{name} {1e6 * seconds:.2f}" for name, seconds in cost.items())
     yield f"d = {features}, q = {landmarks:,}, microseconds of one core per row: {words}"
     # Survey, two gathers, factors with the first scores; sums and scores of three steps and a certificate.

@@ -27,7 +27,7 @@ from clustersplit_cli.core.search.problem import Problem, evaluate
 from clustersplit_cli.data.dataset import Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline import run as pipeline
+from clustersplit_cli.pipeline.local import partition
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "build" / "peers"
@@ -130,8 +130,8 @@ def main() -> None:
         ):
             standardized = Dataset(X, data.feature_names, data.feature_columns, categories, data.rows, len(X))
             start = time.perf_counter()
-            split = pipeline.split(standardized, check_options(chosen))
-            measure(tool, time.perf_counter() - start, np.isin(data.rows, split.val))
+            split = partition(standardized, check_options(chosen))
+            measure(tool, time.perf_counter() - start, np.isin(data.rows, split.parts.val))
         np.save(folder / "X.npy", X)
         for tool, body in PEERS.items():
             script, mask = FRAME.format(body=body), folder / "mask.npy"

@@ -25,9 +25,7 @@ from clustersplit_cli.core.search import explore as scout
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline import context as setting
-from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline import local
 
 WORDS = {
     "reading": "reading, checking and hashing the files",
@@ -92,13 +90,13 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     clocks.around(factoring, "inverse_root", "factoring")
     for method in ("make_field", "explore", "perturb"):
         clocks.around(scout, method, "explore")
-    clocks.around(setting, "make_image", "explore")
+    clocks.around(local, "make_image", "explore")
     with clocks.part("reading"):
         dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))
-    watch, options = Stopwatch(), check_options(SplitOptions(nystrom=str(q), bound="never", threads=1))
+    options = check_options(SplitOptions(nystrom=str(q), bound="never", threads=1))
     # The bound is left out, as it is by itself at this size.
-    with clocks.part("rest"), prepared_setting(dataset, options, watch) as held:
-        report_on(held, find_split(held), config={}, stopwatch=watch)
+    with clocks.part("rest"):
+        local.partition(dataset, options)
     return dict(clocks.seconds)
 
 

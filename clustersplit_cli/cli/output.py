@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.pipeline.partitioning import Partition
-    from clustersplit_cli.pipeline.run import Split
+    from clustersplit_cli.pipeline.local import Parts
+    from clustersplit_cli.pipeline.run import Run
 
 STDOUT = "-"
 SUFFIXES = {".parquet", ".pq", ".parq", ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".txt", ".npy", ".npz"}
@@ -115,7 +115,7 @@ class Output:
         if dataset.ids is not None:
             check_ids(dataset.ids, self.formats)
 
-    def write(self, dataset: Dataset, result: Split) -> list[Path]:
+    def write(self, dataset: Dataset, result: Run) -> list[Path]:
         """Write everything that was asked for; return the paths of the files."""
         from clustersplit_cli.data.writers import write_index_stream, write_run
         from clustersplit_cli.reports.json_report import render_json
@@ -125,12 +125,12 @@ class Output:
         if self.directory is None:
             with self._annotation(dataset, result):
                 pass
-            write_index_stream(result.val, sys.stdout.buffer)
+            write_index_stream(result.parts.val, sys.stdout.buffer)
             return annotated
         with self._annotation(dataset, result):
             paths = write_run(
                 self.directory,
-                parts={"train": result.train, "val": result.val},
+                parts=dict(result.parts.rows),
                 report=text,
                 formats=self.formats,
                 ids=dataset.ids,
@@ -142,18 +142,18 @@ class Output:
             print_to_stdout(text)
         return paths + annotated
 
-    def write_parts(self, dataset: Dataset, result: Partition, *, folds: bool) -> list[Path]:
+    def write_parts(self, dataset: Dataset, result: Run, *, folds: bool) -> list[Path]:
         """Write the rows of every part; of folds, what to train on and the fold of every row besides."""
         from clustersplit_cli.data.writers import write_run
         from clustersplit_cli.reports.json_report import render_json
 
         assert self.directory is not None
         text = render_json(result.report)
-        names = part_names(dataset, result)
-        parts: dict[str, NDArray[np.int64]] = dict(result.parts)
+        names = part_names(dataset, result.parts)
+        parts: dict[str, NDArray[np.int64]] = dict(result.parts.rows)
         if folds:
             parts = {}
-            for name, rows in result.parts.items():
+            for name, rows in result.parts.rows.items():
                 parts[f"{name}/train"] = dataset.rows[~_isin(dataset.rows, rows)]
                 parts[f"{name}/val"] = rows
         with self._annotated(names):
@@ -164,7 +164,7 @@ class Output:
                 formats=self.formats,
                 ids=dataset.ids,
                 id_name=dataset.id_name,
-                vectors={"folds": fold_numbers(dataset, result)} if folds else {},
+                vectors={"folds": fold_numbers(dataset, result.parts)} if folds else {},
                 page=self._page(text, result),
                 force=self.force,
             )
@@ -172,7 +172,7 @@ class Output:
             print_to_stdout(text)
         return paths + ([] if self.annotate is None else [self.annotate])
 
-    def _page(self, text: str, result: Split | Partition) -> str | None:
+    def _page(self, text: str, result: Run) -> str | None:
         """The HTML report, if it was asked for."""
         if result.portrait is None or self.directory is None:
             return None
@@ -184,8 +184,8 @@ class Output:
         command = reproducing_command(report, self.source, self.directory)
         return render_html(report, result.portrait, title=self.source.name, command=command)
 
-    def _annotation(self, dataset: Dataset, result: Split) -> AbstractContextManager[None]:
-        return nullcontext() if self.annotate is None else self._annotated(sides(dataset, result))
+    def _annotation(self, dataset: Dataset, result: Run) -> AbstractContextManager[None]:
+        return nullcontext() if self.annotate is None else self._annotated(part_names(dataset, result.parts))
 
     def _annotated(self, names: NDArray[np.str_]) -> AbstractContextManager[None]:
         """The annotated copy of the input, if it was asked for: published with what the block writes."""
@@ -221,35 +221,24 @@ def stem(source: Path) -> str:
     return shorter or "features"
 
 
-def sides(dataset: Dataset, result: Split) -> NDArray[np.str_]:
-    """For every row of the input the side it went to."""
-    import numpy as np
-
-    names = np.full(dataset.n_rows, "excluded", dtype="U8")
-    names[dataset.dropped] = "dropped"
-    names[result.train] = "train"
-    names[result.val] = "val"
-    return names
-
-
-def part_names(dataset: Dataset, result: Partition) -> NDArray[np.str_]:
+def part_names(dataset: Dataset, parts: Parts) -> NDArray[np.str_]:
     """For every row of the input the part it went to."""
     import numpy as np
 
-    width = max(len(name) for name in (*result.parts, "excluded"))
+    width = max(len(name) for name in (*parts.rows, "excluded"))
     names = np.full(dataset.n_rows, "excluded", dtype=f"U{width}")
     names[dataset.dropped] = "dropped"
-    for name, rows in result.parts.items():
+    for name, rows in parts.rows.items():
         names[rows] = name
     return names
 
 
-def fold_numbers(dataset: Dataset, result: Partition) -> NDArray[np.int64]:
+def fold_numbers(dataset: Dataset, parts: Parts) -> NDArray[np.int64]:
     """For every row of the input its fold; -1 for rows that are excluded or dropped."""
     import numpy as np
 
     numbers = np.full(dataset.n_rows, -1, dtype=np.int64)
-    numbers[dataset.rows] = result.labels
+    numbers[dataset.rows] = parts.labels
     return numbers
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.cli.engine import layout_and_plan
 from clustersplit_cli.cli.options import checked_options
@@ -21,52 +21,53 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from clustersplit_cli.data.dataset import Dataset, ReadRequest
+    from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.pipeline.partitioning import Parting
-    from clustersplit_cli.pipeline.sharded import BlockwiseSplit, Job
-    from clustersplit_cli.progress import Progress, Stopwatch
+    from clustersplit_cli.pipeline.context import PartitionOptions
+    from clustersplit_cli.pipeline.local import LocalEngine
+    from clustersplit_cli.pipeline.run import Run
+    from clustersplit_cli.pipeline.sharded import ShardedEngine
+    from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.summary import Report
 
-Result = TypeVar("Result")
-Work = Callable[["Dataset", dict[str, Any], "Stopwatch", Progress], Result]
 
-
+@contextmanager
 def read_and_work(
     request: ReadRequest,
     given: Mapping[str, Any],
     checked: CheckedOptions,
     output: Output,
     console: Console,
-    work: Work[Result],
-) -> tuple[Dataset, Result]:
-    """Check everything that can be checked, read, and do the work; the plan is shown when it starts.
+    into: PartitionOptions | None = None,
+) -> Iterator[tuple[LocalEngine, dict[str, Any]]]:
+    """Check everything that can be checked, read, and open the local engine; the plan is shown when it works.
 
-    Parameters
-    ----------
-    work : gets the dataset, the options of reading and writing as resolved, a stopwatch, and a progress.
+    Yields
+    ------
+    The engine, and the options of reading and writing as they were resolved.
     """
     from clustersplit_cli.cli.commands.split import inputs_of, reading_config
     from clustersplit_cli.cli.console import progress_bar
-    from clustersplit_cli.data.dataset import Extent
     from clustersplit_cli.data.readers import load, peek
-    from clustersplit_cli.pipeline.context import plan as plan_for
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
 
     watch = Stopwatch()
+    with watch.step("import"):
+        from clustersplit_cli.pipeline.context import plan as plan_for
+        from clustersplit_cli.pipeline.local import opened_local
     for line in output.prepare(inputs_of(request)):
         console.print(f"note: {line}", soft_wrap=True)
     with progress_bar(console, quiet=given["quiet"]) as progress:
-        extent = peek(request)
+        extent, plan = peek(request), None
         if not request.exclude:  # only reading tells how many rows are left
-            plan_for(extent, checked)  # a plan that does not fit should cost no time
+            plan = plan_for(extent, checked)  # a plan that does not fit should cost no time
         with watch.step("read"):
             dataset = load(request, progress)
         output.check(dataset)
-        n, d = dataset.features.shape
-        plan = plan_for(Extent(n, d, dataset.features.dtype.itemsize), checked)
+        if plan is None or dataset.extent != extent:
+            plan = plan_for(dataset.extent, checked)
         shown = plan is None or given["quiet"]
 
         def show(stage: str, done: int, total: int) -> None:
@@ -77,7 +78,8 @@ def read_and_work(
                 shown = True
             progress(stage, done, total)
 
-        return dataset, work(dataset, reading_config(request, dataset, output), watch, show)
+        with opened_local(dataset, checked, into, memory=plan, watch=watch, progress=show) as engine:
+            yield engine, reading_config(request, dataset, output)
 
 
 def show_result(report: Report, paths: list[Path], *, quiet: bool, console: Console) -> None:
@@ -99,10 +101,10 @@ def running_job(
     reason: str,
     console: Console,
     progress: Progress | None = None,
-) -> Iterator[Job]:
+) -> Iterator[ShardedEngine]:
     """Open the engine, show the plan, and show how far every pass is, unless somebody else does."""
     from clustersplit_cli.cli.console import progress_bar
-    from clustersplit_cli.pipeline.sharded import opened_job
+    from clustersplit_cli.pipeline.sharded import opened_sharded
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
@@ -110,15 +112,15 @@ def running_job(
     watch = Stopwatch()
     layout, plan = layout_and_plan(request, checked, options, reason)
     if progress is not None:
-        with opened_job(layout, checked, options, plan, watch, progress) as job:
-            yield job
+        with opened_sharded(layout, checked, options, plan, watch, progress) as engine:
+            yield engine
         return
     with progress_bar(console, quiet=given["quiet"], time_left=True, rows=layout.n_rows) as shown:
         if not given["quiet"]:
             line = render_plan(Plan(**vars(plan.memory)), kernel=checked.kernel)
             console.print(f"{options.engine}: {line}", soft_wrap=True)
-        with opened_job(layout, checked, options, plan, watch, shown) as job:
-            yield job
+        with opened_sharded(layout, checked, options, plan, watch, shown) as engine:
+            yield engine
 
 
 @contextmanager
@@ -128,17 +130,19 @@ def counting_job(
     options: EngineOptions,
     reason: str,
     progress: Progress,
-) -> Iterator[Job]:
+    *,
+    hashing: bool = False,
+) -> Iterator[ShardedEngine]:
     """Open the engine for passes that count and need no kernel."""
     from clustersplit_cli.data.row_groups import open_layout
     from clustersplit_cli.engines.plan import plan_survey
-    from clustersplit_cli.pipeline.sharded import opened_job
+    from clustersplit_cli.pipeline.sharded import opened_sharded
     from clustersplit_cli.progress import Stopwatch
 
     layout = open_layout(request)
     plan = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=reason)
-    with opened_job(layout, checked, options, plan, Stopwatch(), progress) as job:
-        yield job
+    with opened_sharded(layout, checked, options, plan, Stopwatch(), progress, hashing=hashing) as engine:
+        yield engine
 
 
 def run_split_in_pieces(
@@ -150,9 +154,12 @@ def run_split_in_pieces(
     output: Output,
 ) -> None:
     """Split a dataset whose rows are read in pieces, and write it."""
-    from clustersplit_cli.pipeline.sharded import split_blockwise
+    from clustersplit_cli.pipeline.run import run
 
-    _run_sharded(request, given, checked, options, reason, output, split_blockwise)
+    def work(engine: ShardedEngine, config: Mapping[str, Any]) -> Run:
+        return run(engine, config=config)
+
+    _run_sharded(request, given, checked, options, reason, output, work)
 
 
 def run_random_in_pieces(
@@ -164,13 +171,13 @@ def run_random_in_pieces(
     output: Output,
 ) -> None:
     """Draw a random split of a dataset whose rows are read in pieces, and write it."""
-    from clustersplit_cli.pipeline.sharded import measure_blockwise
+    from clustersplit_cli.pipeline.baseline import baseline, without_search
 
-    def work(job: Job, config: Mapping[str, Any]) -> BlockwiseSplit:
-        return measure_blockwise(job, None, {"strategy": "random", "leave": None, **config}, certified=False)
+    def work(engine: ShardedEngine, config: Mapping[str, Any]) -> Run:
+        ((_, found),) = baseline("random", replace(engine, searching=False), config=config)
+        return found
 
-    plain = replace(checked, certify="never", bound="never")
-    _run_sharded(request, given, plain, options, reason, output, work)
+    _run_sharded(request, given, without_search(checked), options, reason, output, work)
 
 
 def _run_sharded(
@@ -180,7 +187,7 @@ def _run_sharded(
     options: EngineOptions,
     reason: str,
     output: Output,
-    work: Callable[[Job, Mapping[str, Any]], BlockwiseSplit],
+    work: Callable[[ShardedEngine, Mapping[str, Any]], Run],
 ) -> None:
     """Check what can be checked, open the engine, do the work, and write its result."""
     from clustersplit_cli.cli.commands.split import inputs_of
@@ -197,22 +204,22 @@ def _run_sharded(
     local = [path for path in inputs_of(request) if as_url(path) is None]
     for line in output.prepare(local):
         console.print(f"note: {line}", soft_wrap=True)
-    with running_job(request, given, checked, options, reason, console) as job:
-        config = reading_config_of(request, job, output)
-        result = work(job, config)
-        paths = write_in_pieces(output, job, result)
+    with running_job(request, given, checked, options, reason, console) as engine:
+        config = reading_config_of(request, engine, output)
+        result = work(engine, config)
+        paths = write_in_pieces(output, engine, result)
     show_result(result.report, paths, quiet=given["quiet"], console=console)
 
 
-def reading_config_of(request: ReadRequest, job: Job, output: Output) -> dict[str, Any]:
+def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved."""
     from clustersplit_cli.cli.commands.split import reading_config
     from clustersplit_cli.pipeline.sharded import nameless
 
-    return reading_config(request, nameless(job.layout), output)
+    return reading_config(request, nameless(engine.layout), output)
 
 
-def write_in_pieces(output: Output, job: Job, result: BlockwiseSplit) -> list[Path]:
+def write_in_pieces(output: Output, engine: ShardedEngine, result: Run) -> list[Path]:
     """Write everything that was asked for, without a list of all rows."""
     from contextlib import nullcontext
 
@@ -222,9 +229,9 @@ def write_in_pieces(output: Output, job: Job, result: BlockwiseSplit) -> list[Pa
     from clustersplit_cli.reports.json_report import render_json
 
     text = render_json(result.report)
-    by_workers = job.engine.name == DASK and output.directory is not None
+    by_workers = engine.executor.name == DASK and output.directory is not None
     needs_sides = bool(output.formats) or output.annotate is not None or output.directory is None
-    sides = _sides(job, result) if needs_sides else None
+    sides = _sides(engine, result) if needs_sides else None
     annotated = [] if output.annotate is None else [output.annotate]
     writing: Any = nullcontext()
     if output.annotate is not None:
@@ -239,7 +246,7 @@ def write_in_pieces(output: Output, job: Job, result: BlockwiseSplit) -> list[Pa
                 report=text,
                 formats=output.formats,
                 force=output.force,
-                also=(lambda folder: _rows_by_workers(job, result, folder)) if by_workers else _nothing,
+                also=(lambda folder: _rows_by_workers(engine, result, folder)) if by_workers else _nothing,
             )
     if output.directory is None:
         assert sides is not None
@@ -249,14 +256,14 @@ def write_in_pieces(output: Output, job: Job, result: BlockwiseSplit) -> list[Pa
     return paths + annotated
 
 
-def _rows_by_workers(job: Job, result: BlockwiseSplit, directory: Path) -> list[str]:
+def _rows_by_workers(engine: ShardedEngine, result: Run, directory: Path) -> list[str]:
     """Have the workers write the side of every row; name the folder."""
     from clustersplit_cli.data.side_files import ROWS_FOLDER
     from clustersplit_cli.engines.finishing import WriteRows
 
     folder = (directory / ROWS_FOLDER).resolve()
     folder.mkdir()
-    job.engine.run(WriteRows(result.rule, folder))
+    engine.executor.run(WriteRows(result.parts, folder))
     return [ROWS_FOLDER]
 
 
@@ -264,18 +271,18 @@ def _nothing(directory: Path) -> list[str]:
     return []
 
 
-def _sides(job: Job, result: BlockwiseSplit) -> NDArray[np.uint8]:
+def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
     import numpy as np
 
     from clustersplit_cli.engines.finishing import Sides
 
-    return np.concatenate(job.engine.run(Sides(result.rule)))
+    return np.concatenate(engine.executor.run(Sides(result.parts)))
 
 
 def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool) -> None:
     """Make the parts of `--parts`; options that only a split in two has are refused."""
     from clustersplit_cli.core.constraints.quotas import parse_parts
-    from clustersplit_cli.pipeline.partitioning import Parting
+    from clustersplit_cli.pipeline.context import PartitionOptions
 
     parts = parse_parts(given["parts"])
     idle = {
@@ -286,15 +293,15 @@ def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool
     if any(idle.values()):
         names = ", ".join(name for name, is_given in idle.items() if is_given)
         raise UsageError(f"{names} cannot be combined with --parts", hint="drop one or the other")
-    _run_partition(features, given, Parting(parts=parts), "_split", {"parts": given["parts"]})
+    _run_partition(features, given, PartitionOptions(parts=parts), "_split", {"parts": given["parts"]})
 
 
 def run_folds(features: Path, given: Mapping[str, Any]) -> None:
     """Make the folds of `kfold`."""
-    from clustersplit_cli.pipeline.partitioning import Parting
+    from clustersplit_cli.pipeline.context import PartitionOptions
 
     check_folds(given["k"])
-    _run_partition(features, given, Parting(folds=given["k"]), "_folds", {"k": given["k"]})
+    _run_partition(features, given, PartitionOptions(folds=given["k"]), "_folds", {"k": given["k"]})
 
 
 def check_folds(k: int) -> None:
@@ -304,35 +311,23 @@ def check_folds(k: int) -> None:
 
 
 def _run_partition(
-    features: Path, given: Mapping[str, Any], parting: Parting, suffix: str, options: Mapping[str, Any]
+    features: Path, given: Mapping[str, Any], into: PartitionOptions, suffix: str, options: Mapping[str, Any]
 ) -> None:
     """Check everything that can be checked, then read, part and write."""
     from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.pipeline.partitioning import partition
+    from clustersplit_cli.pipeline.run import run
 
     if given["out"] == STDOUT:
-        raise UsageError(f"--out - cannot hold {parting.what}", hint="name a directory with --out")
+        raise UsageError(f"--out - cannot hold {into.what}", hint="name a directory with --out")
     checked = checked_options(given)
     output = Output.from_options(features, given, suffix)
     console = stderr_console()
-    dataset, result = read_and_work(
-        read_request(features, given),
-        given,
-        checked,
-        output,
-        console,
-        lambda dataset, config, watch, progress: partition(
-            dataset,
-            checked,
-            parting,
-            config={**config, **options},
-            stopwatch=watch,
-            progress=progress,
-            with_portrait=output.html,
-        ),
-    )
-    paths = output.write_parts(dataset, result, folds=parting.folds is not None)
-    inside = {output.directory / name for name in result.parts} if output.directory else set()
+    request = read_request(features, given)
+    with read_and_work(request, given, checked, output, console, into) as (engine, config):
+        result = run(engine, config={**config, **options}, with_portrait=output.html)
+        dataset = engine.dataset
+    paths = output.write_parts(dataset, result, folds=into.folds is not None)
+    inside = {output.directory / name for name in result.parts.rows} if output.directory else set()
     shown = dict.fromkeys(path.parent if path.parent in inside else path for path in paths)
     show_result(result.report, list(shown), quiet=given["quiet"], console=console)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +32,8 @@ class RandomMMD:
     mean: float
     sd: float
     values: tuple[float, ...] = ()
+    rest: NDArray[np.float64] | None = field(default=None, compare=False)
+    """Of partitions, the MMD of each part with all other rows; shape (n, parts)."""
 
 
 def random_mmd(

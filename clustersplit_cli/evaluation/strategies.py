@@ -26,11 +26,8 @@ from clustersplit_cli.data.subset import keep_rows
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.evaluation.rounds import Arena, Chance, Round
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.baseline import ground
-from clustersplit_cli.pipeline.context import Held, PartedSetting, requirements_of
-from clustersplit_cli.pipeline.partitioning import Parting, find_partition
-from clustersplit_cli.pipeline.run import Setting, Streams, find_split, prepared_setting
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.context import PartitionOptions, Streams, requirements_of
+from clustersplit_cli.pipeline.local import LocalPartition, LocalSplit, prepared_split
 
 MIX_UP = "mix-up"
 JOINT, LABEL = "joint", "label"
@@ -114,7 +111,7 @@ class Splitter:
         self.options = options
         self.folds = folds
         self._stack = stack
-        self._held: dict[str, Setting] = {}
+        self._held: dict[str, LocalSplit] = {}
 
     @property
     def domains(self) -> Categories:
@@ -136,59 +133,62 @@ class Splitter:
             return self._measured(strategy, [self._random(cells, round_)])
         if name.startswith("kfold-"):
             return self._measured(strategy, self._partition(name.removeprefix("kfold-"), cells, round_))
-        setting = self._setting(name.removeprefix("cluster-"), cells, self._streams(round_))
-        return self._measured(strategy, [find_split(setting).members])
+        context = self._context(name.removeprefix("cluster-"), cells, self._streams(round_))
+        return self._measured(strategy, [context.find()])
 
     def _random(self, cells: str, round_: Round) -> Members:
-        return SEEDED["random"](ground(self._setting("rbf", cells)), round_.rng(Chance.SPLIT, 1))
+        return SEEDED["random"](self._context("rbf", cells).ground, round_.rng(Chance.SPLIT, 1))
 
     def _partition(self, name: str, cells: str, round_: Round) -> list[Members]:
         kernel = "rbf" if name == "random" else name.removeprefix("cluster-")
-        setting = self._setting(kernel, cells, self._streams(round_))
-        held = Held(setting.memory, setting.prepared, setting.spread, setting.problem.geometry)
-        quotas = Parting(folds=self.folds).quotas(setting.dataset, setting.options)
-        parted = PartedSetting(
-            setting.dataset, setting.options, held, quotas, None, setting.streams, setting.workers
+        context = self._context(kernel, cells, self._streams(round_))
+        quotas = PartitionOptions(folds=self.folds).quotas(context.dataset, context.options)
+        parted = LocalPartition(
+            context.dataset,
+            context.options,
+            context.kernel,
+            context.streams,
+            context.workers,
+            context.watch,
+            context.progress,
+            quotas=quotas,
+            units=None,
         )
         labels: NDArray[np.int64] = (
-            parted.assigner.random(round_.rng(Chance.SPLIT, 2))
-            if name == "random"
-            else find_partition(parted).labels
+            parted.assigner.random(round_.rng(Chance.SPLIT, 2)) if name == "random" else parted.find()
         )
         return [labels == fold for fold in range(self.folds)]
 
     def _streams(self, round_: Round) -> Streams:
         return Streams.from_seed(int(round_.rng(Chance.SPLIT, 0).integers(2**31)))
 
-    def _setting(self, kernel: str, cells: str, streams: Streams | None = None) -> Setting:
+    def _context(self, kernel: str, cells: str, streams: Streams | None = None) -> LocalSplit:
         """The kernel with the cells of the strategy; what the kernel needs is made once."""
         if kernel not in self._held:
             options = replace(self.options, kernel=kernel, budget=self.options.budget // 2)
             if kernel == "linear":
                 options = replace(options, nystrom="auto")
-            self._held[kernel] = self._stack.enter_context(
-                prepared_setting(self.development, options, Stopwatch())
-            )
-        setting = self._held[kernel]
+            self._held[kernel] = self._stack.enter_context(prepared_split(self.development, options))
+        context = self._held[kernel]
         dataset = self.development if cells == JOINT else _label_cells(self.development)
         if cells != JOINT:
-            asked = requirements_of(dataset, setting.options, setting.workers)
-            problem = Problem(setting.problem.geometry, asked.working)
-            setting = replace(setting, dataset=dataset, problem=problem, requirements=asked)
-        return setting if streams is None else replace(setting, streams=streams)
+            asked = requirements_of(dataset, context.options, context.workers)
+            problem = Problem(context.problem.geometry, asked.working)
+            context = replace(context, dataset=dataset, problem=problem, requirements=asked)
+        return context if streams is None else replace(context, streams=streams)
 
     def _measured(self, strategy: str, folds: Sequence[Members]) -> StrategySplit:
-        problem = self._setting("rbf", JOINT).problem
+        problem = self._context("rbf", JOINT).problem
         squares = [evaluate(problem, members).mmd_squared for members in folds]
         mmd = float(np.mean([max(square, 0.0) ** 0.5 for square in squares]))
         return StrategySplit(strategy, tuple(folds), mmd)
 
     def _mixed_mmd(self, members: Members, pairs: Pairs) -> float:
-        setting = self._setting("rbf", JOINT)
-        prepared, workers = setting.prepared, setting.workers
+        context = self._context("rbf", JOINT)
+        prepared, workers = context.kernel.prepared, context.workers
         rows: Features = prepared.features
         mixed = mix(rows, pairs)
-        within, _ = side_norms(setting.problem, members)
+        within, _ = side_norms(context.problem, members)
         norm = float(mean_kernel(mixed, mixed, prepared.kernel, workers).mean())
         train = replace(rows, raw=rows.raw[~members])
         across = float(mean_kernel(train, mixed, prepared.kernel, workers).mean())

@@ -25,9 +25,9 @@ from clustersplit_cli.core.search.problem import Members, Problem, evaluate
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.baseline import ground
-from clustersplit_cli.pipeline.run import Setting, Streams, find_split, prepared_setting
-from clustersplit_cli.progress import Progress, Stopwatch, silent
+from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.pipeline.local import LocalSplit, prepared_split
+from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.strategy_comparison import (
     ClassCount,
     StrategyComparison,
@@ -54,30 +54,30 @@ class _Contender:
     """A strategy and the kernel it works in."""
 
     name: str
-    setting: Setting
-    choose: Callable[[Setting, np.random.Generator], Members]
+    context: LocalSplit
+    choose: Callable[[LocalSplit, np.random.Generator], Members]
 
 
 class _Judge:
     """Measures splits under the common kernel."""
 
-    def __init__(self, setting: Setting, evaluation: Evaluation | None) -> None:
-        self.setting = setting
+    def __init__(self, context: LocalSplit, evaluation: Evaluation | None) -> None:
+        self.context = context
         self.outside: Outside | None = None
         self.outside_rows: Features | None = None
         if evaluation is not None:
-            prepared = setting.prepared
+            prepared = context.kernel.prepared
             rows = Features(evaluation.features, prepared.features.steps, prepared.features.dtype)
-            self.outside = see_outside(prepared.features, rows, prepared.kernel, setting.workers)
+            self.outside = see_outside(prepared.features, rows, prepared.kernel, context.workers)
             self.outside_rows = rows
 
     def measure(
         self, name: str, members: Members, seconds: float, *, seed: int | None, left_out: str | None = None
     ) -> StrategyRun:
         """Measure one split."""
-        problem = self.setting.problem
+        problem = self.context.problem
         found = evaluate(problem, members)
-        met = float(np.concatenate([f.within(members) for f in self.setting.requirements.families]).mean())
+        met = float(np.concatenate([f.within(members) for f in self.context.requirements.families]).mean())
         mmd = float(max(found.mmd_squared, 0.0) ** 0.5)
         to_train, to_val, valid = self.validity(members, mmd)
         return StrategyRun(
@@ -90,17 +90,17 @@ class _Judge:
         """MMD of both sides to the evaluation domain, and whether they are further from each other."""
         if self.outside is None:
             return None, None, None
-        train, val = mmd_to_outside(problem or self.setting.problem, members, self.outside)
+        train, val = mmd_to_outside(problem or self.context.problem, members, self.outside)
         return train, val, mmd > max(train, val)
 
     def measure_mixed(self, members: Members, rng: np.random.Generator, seed: int) -> StrategyRun:
         """Measure a random split whose validation rows are mixed; they are no rows of the input."""
         began = time.perf_counter()
-        prepared, workers = self.setting.prepared, self.setting.workers
+        prepared, workers = self.context.kernel.prepared, self.context.workers
         mixed = mixed_rows(prepared.features, members, rng)
         to_mixed = mean_kernel(prepared.features, mixed, prepared.kernel, workers)
         norm = float(mean_kernel(mixed, mixed, prepared.kernel, workers).mean())
-        within_train, _ = side_norms(self.setting.problem, members)
+        within_train, _ = side_norms(self.context.problem, members)
         squared = within_train + norm - 2.0 * float(to_mixed[~members].mean())
         mmd = max(squared, 0.0) ** 0.5
         to_train, to_val, valid = self.validity(members, mmd)
@@ -135,8 +135,8 @@ def compare(
     """
     _check_classes(classes, len(dataset.rows))
     with ExitStack() as stack:
-        common, linear, rbf = _settings(dataset, options, stack, progress)
-        if common.memory.geometry == "nystrom" and evaluation is not None:
+        common, linear, rbf = _contexts(dataset, options, stack, progress)
+        if common.kernel.memory.geometry == "nystrom" and evaluation is not None:
             raise UsageError(
                 "--evaluation-domain needs the exact kernel, and it does not fit the memory budget",
                 hint="allow more --memory, use fewer rows, or --kernel linear",
@@ -144,7 +144,7 @@ def compare(
         judge = _Judge(common, evaluation)
         runs, warnings = _run_all(judge, common, linear, rbf, domains, repeats, classes, progress)
         counts = tuple(_classes(judge, common, classes, progress))
-    kernel = common.prepared.kernel
+    kernel = common.kernel.prepared.kernel
     return StrategyComparison(
         files=tuple(FileSummary(f.path, f.role, f.bytes, f.sha256) for f in dataset.files),
         n_rows=len(dataset.rows),
@@ -152,7 +152,7 @@ def compare(
         evaluation_domain=None if evaluation is None else evaluation.name,
         kernel=kernel.name,
         gamma=kernel.gamma,
-        geometry=common.memory.geometry,
+        geometry=common.kernel.memory.geometry,
         holdout=float(options.holdout),
         stratify=tuple(dataset.categories),
         seed=options.seed,
@@ -165,9 +165,9 @@ def compare(
     )
 
 
-def _settings(
+def _contexts(
     dataset: Dataset, options: CheckedOptions, stack: ExitStack, progress: Progress
-) -> tuple[Setting, Setting, Setting]:
+) -> tuple[LocalSplit, LocalSplit, LocalSplit]:
     """The common kernel, the linear one and the RBF one; the same object where two are the same."""
     wanted = {
         options.kernel: options,
@@ -176,25 +176,23 @@ def _settings(
     }
     wanted[options.kernel] = options
     held = sum(not choice.is_linear for choice in wanted.values())
-    settings = {
+    contexts = {
         name: stack.enter_context(
-            prepared_setting(
-                dataset, replace(choice, budget=options.budget // max(held, 1)), Stopwatch(), progress
-            )
+            prepared_split(dataset, replace(choice, budget=options.budget // max(held, 1)), progress)
         )
         for name, choice in wanted.items()
     }
-    return settings[options.kernel], settings["linear"], settings["rbf"]
+    return contexts[options.kernel], contexts["linear"], contexts["rbf"]
 
 
-def _contenders(common: Setting, linear: Setting, rbf: Setting) -> list[_Contender]:
+def _contenders(common: LocalSplit, linear: LocalSplit, rbf: LocalSplit) -> list[_Contender]:
     """Who takes part. Greedy k-means is Euclidean; with the RBF kernel only its method differs from ours."""
 
-    def ours(setting: Setting, _: np.random.Generator) -> Members:
-        return find_split(setting).members
+    def ours(context: LocalSplit, _: np.random.Generator) -> Members:
+        return context.find()
 
-    def by(name: str) -> Callable[[Setting, np.random.Generator], Members]:
-        return lambda setting, rng: SEEDED[name](ground(setting), rng)
+    def by(name: str) -> Callable[[LocalSplit, np.random.Generator], Members]:
+        return lambda context, rng: SEEDED[name](context.ground, rng)
 
     return [
         _Contender("cluster-rbf", rbf, ours),
@@ -210,9 +208,9 @@ def _contenders(common: Setting, linear: Setting, rbf: Setting) -> list[_Contend
 
 def _run_all(
     judge: _Judge,
-    common: Setting,
-    linear: Setting,
-    rbf: Setting,
+    common: LocalSplit,
+    linear: LocalSplit,
+    rbf: LocalSplit,
     domains: Categories | None,
     repeats: int,
     classes: Sequence[int],
@@ -223,7 +221,7 @@ def _run_all(
     total = repeats * len(contenders) + len(classes)
     runs: list[StrategyRun] = []
     warnings: list[Notice] = []
-    exact = common.memory.geometry != "nystrom"
+    exact = common.kernel.memory.geometry != "nystrom"
     if not exact:
         warnings.append(
             Notice("no_mix_up", "mix-up is left out: it needs the exact kernel, which does not fit")
@@ -233,12 +231,12 @@ def _run_all(
         for place, contender in enumerate(contenders):
             progress(STAGE, repeat * len(contenders) + place, total)
             # The kernel stays; the chances are those of a run with this seed.
-            setting = replace(contender.setting, streams=Streams.from_seed(seed))
+            context = replace(contender.context, streams=Streams.from_seed(seed), progress=silent)
             began = time.perf_counter()
-            members = contender.choose(setting, setting.streams.search)
+            members = contender.choose(context, context.streams.search)
             runs.append(judge.measure(contender.name, members, time.perf_counter() - began, seed=seed))
             if contender.name == "random" and exact:
-                runs.append(judge.measure_mixed(members, setting.streams.samples, seed))
+                runs.append(judge.measure_mixed(members, context.streams.samples, seed))
     if domains is None or len(domains.values) < 2:
         warnings.append(Notice("no_domains", f"{LEAVE_ONE_DOMAIN_OUT} is left out: there are no two domains"))
     else:
@@ -251,30 +249,32 @@ def _run_all(
 
 
 def _classes(
-    judge: _Judge, setting: Setting, classes: Sequence[int], progress: Progress
+    judge: _Judge, context: LocalSplit, classes: Sequence[int], progress: Progress
 ) -> Iterator[ClassCount]:
     """Split with synthetic classes instead of cells: the more there are, the less a split can differ."""
     if not classes:
         return
-    factors = setting.image.factors(np.arange(setting.problem.n))
+    factors = context.image().factors(np.arange(context.problem.n))
     for place, count in enumerate(classes):
         progress("classes", place, len(classes))
         began = time.perf_counter()
-        streams = Streams.from_seed(setting.options.seed)
-        labels = equal_clusters(factors, count, setting.workers, streams.samples)
-        asked = _class_requirements(labels, setting)
-        problem = replace(setting.problem, constraints=asked.working)
-        members = find_split(replace(setting, problem=problem, requirements=asked, streams=streams)).members
+        streams = Streams.from_seed(context.options.seed)
+        labels = equal_clusters(factors, count, context.workers, streams.samples)
+        asked = _class_requirements(labels, context)
+        problem = replace(context.problem, constraints=asked.working)
+        members = replace(
+            context, problem=problem, requirements=asked, streams=streams, progress=silent
+        ).find()
         squared = evaluate(problem, members).mmd_squared
         mmd = float(max(squared, 0.0) ** 0.5)
         train, val, valid = judge.validity(members, mmd, problem)
         yield ClassCount(count, int(members.sum()), mmd, train, val, valid, time.perf_counter() - began)
 
 
-def _class_requirements(labels: NDArray[np.int64], setting: Setting) -> Requirements:
+def _class_requirements(labels: NDArray[np.int64], context: LocalSplit) -> Requirements:
     sizes = np.bincount(labels).astype(np.int64)
     cells = Cells(labels, tuple({"class": number} for number in range(len(sizes))), sizes)
-    options = setting.options
+    options = context.options
     return make_requirements(
         [cells], options.holdout, replace(options.tolerance, exceptions=()), options.rounding
     )

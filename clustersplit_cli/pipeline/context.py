@@ -1,23 +1,20 @@
-"""What is known before a split is chosen: the problem, its kernel, and all that went into them."""
+"""What is known before parts are chosen: seeds, the memory plan, the kernel, and the requirements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
-from threading import RLock
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.baselines import RandomMMD
-from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells
-from clustersplit_cli.core.constraints.groups import UnitParts
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.groups import UnitParts, deal_out
+from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.duplicates import row_identities
 from clustersplit_cli.core.geometry.dense import dense_geometry
@@ -29,133 +26,33 @@ from clustersplit_cli.core.geometry.kernels import (
     prepare,
     standardize,
 )
-from clustersplit_cli.core.geometry.low_rank import Image, image_rank, make_image
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.geometry.sparse import SparseFeatures, prepare_sparse, sparse_geometry
 from clustersplit_cli.core.parallel import Workers, pool
-from clustersplit_cli.core.search.partition import Labels, PartAssigner, PartitionMeasures
-from clustersplit_cli.core.search.partition_search import PartitionSolution
-from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.programs import Coupling
 from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Dataset, Extent
 from clustersplit_cli.engines.plan import MemoryPlan, Workload, plan_memory
+from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 
-
-@dataclass(frozen=True)
-class Setting:
-    """What is known before a split is chosen: the problem, and all that went into it."""
-
-    dataset: Dataset
-    options: CheckedOptions
-    memory: MemoryPlan
-    prepared: Prepared
-    spread: KernelSpread | None
-    problem: Problem
-    requirements: Requirements
-    streams: Streams
-    workers: Workers
-    lock: RLock = field(default_factory=RLock)
-
-    @cached_property
-    def coupling(self) -> Coupling:
-        """The problem of rows or units whose cells hang together."""
-        return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
-
-    @cached_property
-    def image(self) -> Image:
-        """A low-rank image of the kernel."""
-        with self.lock:
-            return self.__dict__.get("image") or self._make_image()
-
-    def _make_image(self) -> Image:
-        geometry = self.problem.geometry
-        image = make_image(geometry, self.streams.image, image_rank(geometry.n))
-        # The search and the bound look along the same directions, unless there are several families of cells.
-        return image.turned(self.problem.constraints, self.workers) if self.requirements.separates else image
-
-
-@contextmanager
-def prepared_setting(
-    dataset: Dataset,
-    options: CheckedOptions,
-    watch: Stopwatch,
-    progress: Progress = silent,
-    heard: Callable[[Requirements], None] = lambda requirements: None,
-) -> Iterator[Setting]:
-    """State the problem and hold its kernel, within a pool of workers that ends with the block.
-
-    Parameters
-    ----------
-    heard : is told the requirements when the kernel is about to be computed.
-    """
-    streams = Streams.from_seed(options.seed)
-    with pool(options.threads) as workers:
-        with watch.step("constraints"):
-            requirements = requirements_of(dataset, options, workers)
-        held = hold_kernel(
-            dataset, options, streams, workers, watch, progress, before=lambda: heard(requirements)
-        )
-        limits = requirements.families[0] if requirements.units is not None else requirements.working
-        problem = Problem(held.geometry, limits)
-        memory, prepared, spread = held.memory, held.prepared, held.spread
-        yield Setting(dataset, options, memory, prepared, spread, problem, requirements, streams, workers)
-
-
-WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
-"""Beyond so many rows the image that starts descend on is made narrower, to fit in memory."""
-
-
-@dataclass(frozen=True)
-class PartedSetting:
-    """What is known before the parts are chosen; `units` is None where rows are on their own."""
-
-    dataset: Dataset
-    options: CheckedOptions
-    held: Held
-    quotas: PartQuotas
-    units: UnitParts | None
-    streams: Streams
-    workers: Workers
-
-    @cached_property
-    def assigner(self) -> PartAssigner:
-        """The assignment step; centroids are handed out only to parts that are not alike."""
-        unlike = len(set(self.quotas.shares)) > 1 or bool((self.quotas.pinned >= 0).any())
-        return PartAssigner(self.quotas, self.workers, unlike, self.options.solver)
-
-    def random(self, rng: np.random.Generator) -> Labels:
-        """Draw parts that meet the quotas; shape (n,)."""
-        return self.assigner.random(rng) if self.units is None else self.units.random(rng)
-
-    @cached_property
-    def image(self) -> Image:
-        """A low-rank image of the kernel."""
-        geometry = self.held.geometry
-        if geometry.n > WIDE_IMAGE_ROWS:
-            return make_image(geometry, self.streams.image, NARROW_RANK)
-        return make_image(geometry, self.streams.image)
-
-
-@dataclass(frozen=True)
-class PartedOutcome:
-    """A finished run, as the reports need it.
-
-    `random_rest` is the MMD of each part with all other rows, for every random partition; shape (r, k).
-    """
-
-    setting: PartedSetting
-    config: Mapping[str, Any]
-    solution: PartitionSolution
-    measured: PartitionMeasures
-    certificate: FixedPoint | None
-    random: RandomMMD
-    random_rest: NDArray[np.float64]
-
-
 RANDOM_SPLITS = 20
+Value = TypeVar("Value")
+
+
+class Once(Generic[Value]):
+    """A value that is made when it is first asked for, whichever thread asks."""
+
+    def __init__(self, make: Callable[[], Value]) -> None:
+        self._make, self._lock = make, Lock()
+        self._made: Future[Value] = Future()
+
+    def __call__(self) -> Value:
+        """Return the value."""
+        with self._lock:
+            if not self._made.done():
+                self._made.set_result(self._make())
+        return self._made.result()
 
 
 @dataclass(frozen=True)
@@ -186,8 +83,13 @@ def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
 
 
 @dataclass(frozen=True)
-class Held:
-    """A kernel, ready to be multiplied by, and how it came about."""
+class HeldKernel:
+    """A kernel, ready to be multiplied by, and how it came about.
+
+    Attributes
+    ----------
+    spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
+    """
 
     memory: MemoryPlan
     prepared: Prepared
@@ -198,30 +100,22 @@ class Held:
 def hold_kernel(
     dataset: Dataset,
     options: CheckedOptions,
+    memory: MemoryPlan,
     streams: Streams,
     workers: Workers,
     watch: Stopwatch,
     progress: Progress = silent,
-    before: Callable[[], None] = lambda: None,
-) -> Held:
-    """Plan, prepare the features, and hold the kernel the way the plan says.
-
-    Parameters
-    ----------
-    before : is called when the kernel is about to be computed.
-    """
-    memory = plan(dataset.extent, options)
-    assert memory is not None
+) -> HeldKernel:
+    """Prepare the features, and hold the kernel the way the plan says."""
     with watch.step("prepare"):
         prepared = prepare_features(dataset.features, options, workers, streams.samples)
-    before()
     with watch.step("kernel"), ThreadPoolExecutor(1) as aside:
         # What the kernel's values are like is asked for at the end, by the report.
         is_rbf = options.kernel == "rbf"
         seen = aside.submit(off_diagonal_spread, prepared, streams.samples) if is_rbf else None
         geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
         spread = None if seen is None else seen.result()
-    return Held(memory, prepared, spread, geometry)
+    return HeldKernel(memory, prepared, spread, geometry)
 
 
 def build_geometry(
@@ -259,6 +153,90 @@ def requirements_of(dataset: Dataset, options: CheckedOptions, workers: Workers)
         dataset.pinned,
         units_of(dataset, workers),
     )
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """What a partition is into: folds, or parts with names and shares."""
+
+    folds: int | None = None
+    parts: tuple[tuple[str, Fraction], ...] = ()
+
+    def quotas(self, dataset: Dataset, options: CheckedOptions) -> PartQuotas:
+        """Give every part its share of every cell."""
+        families = families_of(dataset)
+        if len(families) > 1:
+            raise UsageError(
+                f"{len(families)} families of cells cannot be kept by {self.what}",
+                hint="join their columns with commas in one --stratify",
+            )
+        if dataset.together is None:
+            return self.of_cells(families[0], options, self._pins(dataset))
+        if self.folds is not None:
+            return fold_quotas(families[0], self.folds)
+        return part_quotas(families[0], self.parts, [Fraction(0)] * len(families[0].sizes), pinned=None)
+
+    def of_cells(
+        self, cells: Cells, options: CheckedOptions, pins: NDArray[np.int64] | None = None
+    ) -> PartQuotas:
+        """The shares where rows are on their own; without pins, the sizes of the cells are enough."""
+        if self.folds is not None:
+            if options.tolerance.is_auto or options.tolerance.general:
+                raise UsageError(
+                    "--tolerance has no effect on folds of single rows, which always have equal shares",
+                    hint="drop --tolerance",
+                )
+            return fold_quotas(cells, self.folds)
+        if options.tolerance.is_auto:
+            raise UsageError("--tolerance auto cannot be combined with --parts", hint="give a number")
+        (each,) = options.tolerance.of_cells([cells])
+        return part_quotas(cells, self.parts, [t or Fraction(0) for t in each], pins)
+
+    def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, UnitParts | None]:
+        """The same, and where rows stay together, units that meet them within a tolerance."""
+        quotas = self.quotas(dataset, options)
+        if dataset.together is None:
+            return quotas, None
+        refused = {
+            "--solver cbc": options.solver == "cbc",
+            "--certify always": options.certify == "always",
+            "--tolerance of single cells": bool(options.tolerance.exceptions),
+        }
+        if any(refused.values()):
+            names = ", ".join(name for name, is_given in refused.items() if is_given)
+            raise UsageError(
+                f"{names} cannot be combined with --keep-together and {self.what}", hint="drop it"
+            )
+        with pool(options.threads) as workers:
+            units = units_of(dataset, workers)
+        assert units is not None
+        pins = self._pins(dataset)
+        if pins is not None:
+            quotas = replace(quotas, pinned=pins)
+        found = deal_out(quotas, units, options.tolerance.general)
+        return found.quotas, found
+
+    @property
+    def what(self) -> str:
+        """Folds, or parts."""
+        return "folds" if self.folds is not None else "--parts"
+
+    def _pins(self, dataset: Dataset) -> NDArray[np.int64] | None:
+        """Rows forced into the parts named train and val."""
+        if dataset.pinned is None:
+            return None
+        names = [name for name, _ in self.parts]
+        pins = np.full(len(dataset.rows), -1, dtype=np.int64)
+        for side, name in enumerate(("train", "val")):
+            forced = dataset.pinned == side
+            if forced.any() and name not in names:
+                raise UsageError(
+                    f"--force-{name} has no effect, because no part is named {name}",
+                    hint=f"name one of --parts {name}",
+                )
+            if forced.any():
+                pins[forced] = names.index(name)
+        return pins
 
 
 def families_of(dataset: Dataset) -> list[Cells]:

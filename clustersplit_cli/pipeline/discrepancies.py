@@ -21,12 +21,13 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MeasuringPlan, Task, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.pipeline.local import prepared_split
 from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
 from clustersplit_cli.pipeline.mmd_measure import Known, Ruler, Unit, measure, units_of
 from clustersplit_cli.pipeline.mmd_notices import about_comparison
 from clustersplit_cli.pipeline.mmd_summarize import Findings, summarize_mmd
 from clustersplit_cli.pipeline.notices import about_kernel
-from clustersplit_cli.pipeline.run import Streams, prepared_setting
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.mmd_summary import MMDReport
 
@@ -171,12 +172,12 @@ def _as_reported(
     neutral = replace(options, holdout=Fraction(1, 2), tolerance=Tolerance(Fraction(0)), rounding="nearest")
     members = np.zeros(len(rows), np.bool_)
     members[comparison.parts[1].rows] = True
-    with prepared_setting(dataset, neutral, Stopwatch(), progress) as setting:
-        squared = evaluate(setting.problem, members).mmd_squared
+    with prepared_split(dataset, neutral, progress) as context:
+        squared = evaluate(context.problem, members).mmd_squared
         sums = None
         if comparison.n_fitted == len(comparison.features):  # there is nothing but train and val
-            sums = geometry_sums(setting.problem.geometry, [part.rows for part in comparison.parts])
-        memory = setting.memory
+            sums = geometry_sums(context.problem.geometry, [part.rows for part in comparison.parts])
+        memory = context.kernel.memory
     reason = "as in the report of the split"
     geometry = memory.geometry if sums is not None else plan.geometry
     most = max(memory.bytes, plan.bytes)

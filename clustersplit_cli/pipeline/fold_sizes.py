@@ -8,10 +8,10 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.blockwise import count_cells
+from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.notices import about_parts
-from clustersplit_cli.pipeline.partitioning import Parting
-from clustersplit_cli.pipeline.sharded import Job
+from clustersplit_cli.pipeline.sharded import ShardedEngine
+from clustersplit_cli.pipeline.sharded_prepare import count_cells
 from clustersplit_cli.reports.fold_sizes import FoldCell, FoldSizes, FoldTotal
 from clustersplit_cli.reports.summary import Notice
 
@@ -24,17 +24,19 @@ def sizes_in_memory(dataset: Dataset, options: CheckedOptions, folds: int, path:
     InfeasibleError, UsageError
         As `kfold` does.
     """
-    quotas, units = Parting(folds=folds).arranged(dataset, options)
+    quotas, units = PartitionOptions(folds=folds).arranged(dataset, options)
     left_out = (dataset.n_rows, dataset.n_excluded, dataset.n_dropped)
     return _summary(quotas, units, path, LOCAL, left_out, dataset.notes)
 
 
-def sizes_in_pieces(job: Job, folds: int, path: str) -> FoldSizes:
+def sizes_in_pieces(engine: ShardedEngine, folds: int, path: str) -> FoldSizes:
     """Do the same in one pass over rows that are read in pieces."""
-    counted = count_cells(job.layout, job.engine, Survey(), job.watch)
-    quotas = Parting(folds=folds).of_cells(counted.cells, job.options)
-    left_out = (job.layout.n_rows, counted.found.n_excluded, counted.found.n_invalid)
-    return _summary(quotas, None, path, job.engine.name, left_out, (*job.layout.notes, *job.engine.notes))
+    counted = count_cells(engine.layout, engine.executor, Survey(), engine.watch)
+    quotas = PartitionOptions(folds=folds).of_cells(counted.cells, engine.options)
+    left_out = (engine.layout.n_rows, counted.found.n_excluded, counted.found.n_invalid)
+    return _summary(
+        quotas, None, path, engine.executor.name, left_out, (*engine.layout.notes, *engine.executor.notes)
+    )
 
 
 def _summary(

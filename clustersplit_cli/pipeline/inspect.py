@@ -25,9 +25,9 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.errors import ClusterSplitError, InputError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import requirements_of
+from clustersplit_cli.pipeline.context import Streams, plan, requirements_of
+from clustersplit_cli.pipeline.local import CBC_CERTIFICATE_ROWS
 from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel
-from clustersplit_cli.pipeline.run import CBC_CERTIFICATE_ROWS, Streams, plan
 from clustersplit_cli.reports import inspection
 from clustersplit_cli.reports.summary import Notice, Plan
 

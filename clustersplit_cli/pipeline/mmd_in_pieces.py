@@ -13,7 +13,7 @@ from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, LabelsInMemory,
 from clustersplit_cli.engines.checks import count_labels, give_labels
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.pipeline.sharded import Job, measure_sides
+from clustersplit_cli.pipeline.sharded import ShardedEngine
 from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import peak_memory
 from clustersplit_cli.reports import mmd_summary as summary
@@ -47,7 +47,7 @@ def given_sides(train: Rows, val: Rows, n_rows: int, files: LabelFiles | None) -
 
 
 def mmd_in_pieces(
-    job: Job, sides: GivenSides, config: Mapping[str, Any], earlier: summary.EarlierReport | None
+    engine: ShardedEngine, sides: GivenSides, config: Mapping[str, Any], earlier: summary.EarlierReport | None
 ) -> summary.MMDReport:
     """Measure the MMD between two sides that together are all rows.
 
@@ -56,20 +56,21 @@ def mmd_in_pieces(
     InputError
         If they are not.
     """
-    give_labels(job.engine, sides.files, sides.labels)
-    found = measure_sides(job, Labelled())
-    claims = count_labels(job.engine, len(found.ahead.surveyed.limits.target), 2)
+    give_labels(engine.executor, sides.files, sides.labels)
+    context = engine.prepare(engine.survey())
+    found = context.measure(Labelled())
+    claims = count_labels(engine.executor, len(context.kernel.surveyed.limits.target), 2)
     n_wrong = sides.n_wrong + claims.n_missing + claims.n_extra
     if n_wrong:
         raise InputError(
             f"train and val are not a split of all rows: {n_wrong} rows are on another side, or on none",
             hint="read in pieces, only a split of all rows can be measured; use --engine local",
         )
-    state, kernel, memory = found.state, found.ahead.prepared.kernel, job.plan.memory
+    state, kernel, memory = found.refined.split.state, context.kernel.prepared.kernel, context.memory
     squared = state.mmd_squared
     value = max(squared, 0.0) ** 0.5
     pair = summary.PairSummary("train", "val", value, squared, None, None)
-    dataset = found.dataset
+    dataset = context.dataset()
     return summary.MMDReport(
         schema_version=summary.MMD_SCHEMA_VERSION,
         command="mmd",
@@ -77,7 +78,7 @@ def mmd_in_pieces(
         input=summary.MMDInput(
             tuple(FileSummary(f.path, f.role, f.bytes, f.sha256) for f in dataset.files),
             dataset.n_rows,
-            job.layout.width,
+            engine.layout.width,
             dataset.feature_columns,
             dataset.n_excluded,
             dataset.n_dropped,
@@ -87,17 +88,17 @@ def mmd_in_pieces(
             "kernel": kernel.name,
             "gamma": kernel.gamma,
             "degree": kernel.degree,
-            "standardize": job.options.standardize,
+            "standardize": engine.options.standardize,
             "nystrom": memory.landmarks if memory.landmarks is not None else "off",
-            "seed": job.options.seed,
+            "seed": engine.options.seed,
             "estimator": "biased",
             "permutations": 0,
-            "memory": job.options.budget,
-            "threads": job.options.threads,
-            "engine": job.engine.name,
+            "memory": engine.options.budget,
+            "threads": engine.options.threads,
+            "engine": engine.executor.name,
         },
-        seed=job.options.seed,
-        kernel=summary.KernelSummary(kernel.name, kernel.gamma, kernel.degree, job.options.standardize),
+        seed=engine.options.seed,
+        kernel=summary.KernelSummary(kernel.name, kernel.gamma, kernel.degree, engine.options.standardize),
         method=summary.Method(
             memory.geometry, memory.landmarks, 0.0, memory.bytes, memory.budget, memory.reason
         ),
@@ -111,6 +112,6 @@ def mmd_in_pieces(
         witness=None,
         columns=None,
         split=earlier,
-        timing=Timing(dict(job.watch.steps), job.watch.total, peak_memory()),
-        warnings=tuple(Notice(*note) for note in (*dataset.notes, *job.engine.notes)),
+        timing=Timing(dict(engine.watch.steps), engine.watch.total, peak_memory()),
+        warnings=tuple(Notice(*note) for note in dataset.notes),
     )

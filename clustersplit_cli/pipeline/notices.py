@@ -12,8 +12,7 @@ from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.result import Outcome
-from clustersplit_cli.reports.summary import Notice
+from clustersplit_cli.pipeline.result import RunResult
 
 SPREAD_LIMIT = 100.0
 SMALL_CELL = 5
@@ -21,17 +20,18 @@ CELLS_NAMED = 3
 ROUNDING = 1e-4
 
 
-def notices(found: Outcome) -> tuple[Notice, ...]:
+def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Collect all warnings, most fundamental first."""
-    return tuple(
-        Notice(code, message)
-        for part in (_about_kernel, _about_cells, _about_result)
-        for code, message in part(found)
+    about, measures = result.about, result.measures
+    parts = "splits" if measures.parts is None else "parts"
+    return (
+        *about.dataset.notes,
+        *about_kernel(about.prepared, about.spread, about.options.standardize),
+        *result.notes,
+        *about_discrepancy(
+            measures.mmd_squared, result.random, measures.ssq_total / measures.n_rows, parts=parts
+        ),
     )
-
-
-def _about_kernel(found: Outcome) -> Iterator[tuple[str, str]]:
-    return about_kernel(found.prepared, found.spread, found.options.standardize)
 
 
 def about_kernel(
@@ -57,14 +57,6 @@ def about_kernel(
             f"the widest feature column spreads {prepared.spread_ratio:.3g} times more than the "
             "narrowest and dominates the rbf kernel; try --standardize zscore",
         )
-
-
-def _about_cells(found: Outcome) -> Iterator[tuple[str, str]]:
-    # A domain that is left out is as large as it is.
-    is_sized = found.config.get("leave") is None
-    for place, limits in enumerate(found.requirements.families):
-        n_val = found.measured.n_val if place == 0 and is_sized else None
-        yield from about_cells(limits, found.options, found.requirements.rounding, n_val)
 
 
 def about_cells(
@@ -121,26 +113,28 @@ def about_parts(quotas: PartQuotas) -> Iterator[tuple[str, str]]:
         )
 
 
-def _about_result(found: Outcome) -> Iterator[tuple[str, str]]:
-    if not found.converged:
+def about_convergence(converged: bool, max_iter: int) -> Iterator[tuple[str, str]]:
+    """Warn of a search that steps ran out on."""
+    if not converged:
         yield (
             "not_converged",
-            f"the best run had not converged after {found.options.max_iter} iterations; raise --max-iter",
+            f"the best run had not converged after {max_iter} iterations; raise --max-iter",
         )
-    scatter = found.measured.ssq_total / found.requirements.n
-    yield from about_discrepancy(found.measured.mmd_squared, found.random, scatter)
 
 
-def about_discrepancy(mmd_squared: float, random: RandomMMD, scatter: float) -> Iterator[tuple[str, str]]:
-    """Warn of a split that is hardly harder than a random one; `scatter` is the total one, per row."""
+def about_discrepancy(
+    mmd_squared: float, random: RandomMMD, scatter: float, *, parts: str = "splits"
+) -> Iterator[tuple[str, str]]:
+    """Warn of splits or parts that are hardly harder than random ones; `scatter` is the total, per row."""
     threshold = random.mean + 3 * random.sd
     # Where all splits are alike the two are equal but for rounding, that of float32 in the baseline.
     rounding = ROUNDING * threshold**2 + 1e-12 * scatter
     if mmd_squared <= threshold**2 + rounding:
+        hardly = ": it is hardly harder than a random split" if parts == "splits" else ""
         yield (
             "not_above_random",
-            f"MMD {max(mmd_squared, 0.0) ** 0.5:.4g} is not above that of random splits by three standard "
-            f"deviations ({random.mean:.4g} ± {random.sd:.2g}): it is hardly harder than a random split",
+            f"MMD {max(mmd_squared, 0.0) ** 0.5:.4g} is not above that of random {parts} by three standard "
+            f"deviations ({random.mean:.4g} ± {random.sd:.2g}){hardly}",
         )
 
 

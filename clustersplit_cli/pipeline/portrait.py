@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.geometry.features import Features, Floats
+from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.mmd.witness import column_shifts
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.core.search.partition import Labels, measure
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.pipeline.context import PartedSetting
 from clustersplit_cli.reports.portrait import (
     Category,
     FeatureShift,
@@ -172,23 +172,33 @@ def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
 ROWS_PER_PART = 3
 
 
-def portray_parts(setting: PartedSetting, labels: Labels, random_rest: NDArray[np.float64]) -> PartsPortrait:
+def portray_parts(
+    dataset: Dataset,
+    geometry: Geometry,
+    factors: Floats,
+    names: tuple[str, ...],
+    labels: Labels,
+    random_rest: NDArray[np.float64],
+    workers: Workers,
+    rng: np.random.Generator,
+) -> PartsPortrait:
     """Draw the rows on a map and find what tells the parts apart.
 
     Parameters
     ----------
+    factors, rng : as for `portray`.
     labels : (n,)
     random_rest : (random partitions, k), the MMD of each part with all other rows.
     """
-    dataset, k = setting.dataset, setting.quotas.k
-    witness = own_witness(setting, labels)
+    k = len(names)
+    witness = own_witness(geometry, labels, k)
     shifts = np.stack(
         [
             column_shifts(
                 Features(dataset.features),
                 [(np.flatnonzero(labels != part), np.flatnonzero(labels == part))],
                 [1.0],
-                setting.workers,
+                workers,
             )
             for part in range(k)
         ]
@@ -197,16 +207,8 @@ def portray_parts(setting: PartedSetting, labels: Labels, random_rest: NDArray[n
     members = [np.flatnonzero(labels == part) for part in range(k)]
     typical = [rows[np.argsort(-witness[rows], kind="stable")[:ROWS_PER_PART]] for rows in members]
     return PartsPortrait(
-        map=row_map(
-            dataset,
-            setting.image.factors(np.arange(len(labels))),
-            labels,
-            witness,
-            setting.workers,
-            np.random.default_rng(setting.options.seed),
-            towards=labels == 0,
-        ),
-        names=setting.quotas.names,
+        map=row_map(dataset, factors, labels, witness, workers, rng, towards=labels == 0),
+        names=names,
         random_rest=tuple(map(tuple, random_rest.tolist())),
         features=tuple(
             PartShifts(dataset.feature_names[column], tuple(shifts[:, column].tolist())) for column in order
@@ -218,9 +220,9 @@ def portray_parts(setting: PartedSetting, labels: Labels, random_rest: NDArray[n
     )
 
 
-def own_witness(setting: PartedSetting, labels: Labels) -> NDArray[np.float64]:
+def own_witness(geometry: Geometry, labels: Labels, k: int) -> NDArray[np.float64]:
     """Mean kernel value of every row with its own part minus that with all others; shape (n,)."""
-    state = measure(setting.held.geometry, labels[:, None], setting.quotas.k, np.float64)
+    state = measure(geometry, labels[:, None], k, np.float64)
     sums = state.sums[:, 0]
     own = np.take_along_axis(sums, labels[:, None], axis=1)[:, 0]
     size = state.sizes[0][labels]

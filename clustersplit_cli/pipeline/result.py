@@ -1,58 +1,113 @@
-"""Everything a run computed, as the reports need it."""
+"""Everything a run computed, in one form for splits and partitions, wherever their rows are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
-from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
-from clustersplit_cli.core.search.problem import Evaluation
-from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.core.search.solution import Account, Run, Step
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary, PartsSummary
+
+Notes = tuple[tuple[str, str], ...]
+"""What a user should know, as (code, message)."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Searched:
+    """How the search went: the steps of the winning run, where all starts ended, and which of them won.
+
+    `account` is that of the programs, where assignment steps took programs.
+    """
+
+    steps: tuple[Step, ...]
+    runs: tuple[Run, ...]
+    winner: int
+    account: Account | None = None
+
+    def ending(self, *, converged: bool) -> Searched:
+        """The same, with what was found out later about the end of the winning run."""
+        runs = list(self.runs)
+        runs[self.winner] = replace(runs[self.winner], converged=converged)
+        return replace(self, runs=tuple(runs))
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a partition measures, in float64.
+
+    Attributes
+    ----------
+    sizes : rows of every part, by its name.
+    mmd_squared : between two sides; of more parts the mean over pairs, weighted by their sizes.
+    trace_error : standard error of the trace of K, and so of psi and ssq_total.
+    parts : the MMDs between parts, and of each with all other rows; None for a split in two.
+    """
+
+    sizes: Mapping[str, int]
+    n_rows: int
+    mmd_squared: float
+    psi: float
+    ssq_total: float
+    identity_residual: float
+    trace_error: float
+    parts: PartsSummary | None = None
+
+    @property
+    def mmd(self) -> float:
+        """The MMD; rounding can make its square a hair negative."""
+        return float(max(self.mmd_squared, 0.0) ** 0.5)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run rests on: the rows, the options, and the kernel.
+
+    Attributes
+    ----------
+    dataset : without rows where they are not all in memory.
+    resolved : the options as they were used: rules replaced by the numbers they gave.
+    spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
+    """
+
+    dataset: Dataset
+    options: CheckedOptions
+    resolved: Mapping[str, Any]
+    memory: MemoryPlan
+    prepared: Prepared
+    spread: KernelSpread | None
+
+
+@dataclass(frozen=True)
+class RunResult:
     """A finished run.
 
     Attributes
     ----------
     config : options outside the pipeline's reach that the report repeats.
-    spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
-    measured : the returned split, `solution.members`, in float64.
+    searched : None for a partition that was not searched for.
+    converged : whether the search stopped by itself.
     bound : no split with the same counts has a larger MMD under this kernel; None if not computed.
-    trace_error : standard error of the trace of K, and so of Psi.
     estimate : MMD² under the exact kernel on a subsample; None unless the kernel was approximated.
+    notes : about the engine, the constraints and the search.
     """
 
-    dataset: Dataset
-    options: CheckedOptions
+    about: About
     config: Mapping[str, Any]
-    memory: MemoryPlan
-    prepared: Prepared
-    spread: KernelSpread | None
-    requirements: Requirements
-    solution: Solution
-    measured: Evaluation
+    measures: Measures
+    constraints: ConstraintsSummary
+    searched: Searched | None
+    converged: bool
     certificate: FixedPoint | None
     bound: float | None
     random: RandomMMD
     estimate: SubsampleEstimate | None
-    trace_error: float
-
-    @property
-    def mmd(self) -> float:
-        """The MMD between the two sides; rounding can make its square a hair negative."""
-        return float(max(self.measured.mmd_squared, 0.0) ** 0.5)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the winning run stopped by itself."""
-        return self.solution.converged
+    notes: Notes
+    engine: EngineSummary | None = None

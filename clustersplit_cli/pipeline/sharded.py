@@ -1,192 +1,497 @@
-"""Splits and measurements of datasets that are read in pieces, by whatever engine holds them."""
+"""The sharded engine: rows that are read in pieces, on disk or by the workers of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.cbc import cbc_version
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.bound.bound import factored_bound
 from clustersplit_cli.core.certificate import FixedPoint
-from clustersplit_cli.core.geometry.factored import SplitState
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.exact_sum import merged
+from clustersplit_cli.core.geometry.factored import FactoredKernel
+from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.protocol import split_weights
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers, pool
+from clustersplit_cli.core.search.context import SearchContext
+from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.search import SplitSearch, needs_image
+from clustersplit_cli.core.search.solution import Run, Step
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.naming import as_url, report_path
 from clustersplit_cli.data.row_groups import Layout
-from clustersplit_cli.engines.descent import Ground, Refined, at_target_counts, choose, descend
-from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines import samples
+from clustersplit_cli.engines.descent import (
+    Ground,
+    Held,
+    Refined,
+    at_target_counts,
+    certify,
+    choose,
+    descend,
+    lowest_rows_first,
+    measure,
+    propose,
+    side_sums,
+)
+from clustersplit_cli.engines.executor import Engine as Executor
+from clustersplit_cli.engines.factors import FactorPlan
+from clustersplit_cli.engines.finishing import Accounts, CountSides, Ranked
 from clustersplit_cli.engines.options import NO_SPILL, STREAM, EngineOptions
-from clustersplit_cli.engines.plan import StreamPlan
-from clustersplit_cli.engines.rules import ByThreshold, Rule, Uniform
+from clustersplit_cli.engines.plan import MemoryPlan, StreamPlan
+from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Uniform
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
-from clustersplit_cli.engines.survey import Found
+from clustersplit_cli.engines.survey import Found as Counted
+from clustersplit_cli.engines.tasks import FactorMoments
+from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline import blockwise_search as stages
-from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
-from clustersplit_cli.pipeline.blockwise_report import BlockwiseOutcome, summarize_blockwise
+from clustersplit_cli.pipeline.engine import Idle
+from clustersplit_cli.pipeline.local import COSTLY_BOUND, SUBSAMPLE_ROWS
+from clustersplit_cli.pipeline.notices import about_cells
+from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.sharded_prepare import ShardedKernel, Surveyed, prepare_kernel, survey_rows
+from clustersplit_cli.pipeline.summarize import family_name, resolved_options, summarize_cells
 from clustersplit_cli.progress import Progress, Stopwatch, silent
-from clustersplit_cli.reports.summary import Report
+from clustersplit_cli.reports import summary
 
 
 @dataclass(frozen=True)
-class Job:
-    """One dataset on one engine, with everything that says how to split it."""
+class ShardedEngine:
+    """The shards of one dataset, whoever holds them, with everything that says how to split it.
+
+    Attributes
+    ----------
+    executor : holds the shards, and has all of them do the same thing.
+    searching : whether a sample is brought together to search on.
+    """
 
     layout: Layout
     options: CheckedOptions
     engine_options: EngineOptions
     plan: StreamPlan
-    engine: Engine
+    executor: Executor
+    prints: Fingerprints | None
     workers: Workers
     watch: Stopwatch
     progress: Progress
+    searching: bool = True
 
+    @property
+    def spare_threads(self) -> int:
+        """None: every pass keeps all shards busy."""
+        return 0
 
-@dataclass(frozen=True)
-class BlockwiseSplit:
-    """A split as a rule, its report, what was known before it, and the rows of the estimate, if any."""
+    def survey(self) -> Surveyed:
+        """Make the first pass."""
+        return survey_rows(self.layout, self.executor, self.options, self.watch)
 
-    rule: Rule
-    report: Report
-    ahead: Prospect
-    subsampled: stages.Subsampled | None
+    def state(self, surveyed: Surveyed) -> None:
+        """Nothing can be stated ahead; the report states CBC's version, which takes a moment to ask for."""
+        cbc_version()
+
+    def prepare(self, surveyed: Surveyed) -> ShardedContext:
+        """Bring samples together and tell the shards how rows become factors."""
+        memory = self.plan.memory
+        if memory.landmarks is not None:  # the plan was made before it was known how many rows take part
+            memory = replace(memory, landmarks=min(memory.landmarks, surveyed.n))
+        kernel = prepare_kernel(
+            self.layout,
+            self.executor,
+            self.options,
+            surveyed,
+            memory.landmarks,
+            self.plan.sample_rows if self.searching else 0,
+            self.workers,
+            self.watch,
+        )
+        return ShardedContext(self, memory, kernel)
+
+    def await_hashes(self) -> None:
+        """Wait until all files are hashed."""
+        self.progress("hash", 0, 0)
+        with self.watch.step("hash"):
+            if self.prints is not None:
+                self.prints.files()
 
 
 @contextmanager
-def opened_job(
+def opened_sharded(
     layout: Layout,
     options: CheckedOptions,
     engine_options: EngineOptions,
     plan: StreamPlan,
     watch: Stopwatch,
     progress: Progress = silent,
-) -> Iterator[Job]:
-    """Open the engine; it ends with the block."""
+    *,
+    hashing: bool = True,
+) -> Iterator[ShardedEngine]:
+    """Open the engine; it ends with the block. Files are hashed beside the passes, unless nobody asks."""
     may_spill = engine_options.spill != NO_SPILL
-    with pool(options.threads) as workers:
+    hashes = fingerprints(layout) if hashing else nullcontext()
+    with pool(options.threads) as workers, hashes as prints:
+
+        def engine(executor: Executor) -> ShardedEngine:
+            return ShardedEngine(
+                layout, options, engine_options, plan, executor, prints, workers, watch, progress
+            )
+
         if engine_options.engine == STREAM:
             room = Room(plan.factors, engine_options.spill_directory, may_spill)
-            with closing(StreamEngine(layout, room, workers, progress)) as engine:
-                yield Job(layout, options, engine_options, plan, engine, workers, watch, progress)
+            with closing(StreamEngine(layout, room, workers, progress)) as executor:
+                yield engine(executor)
             return
         from clustersplit_cli.engines.dask import opened_cluster
 
         with opened_cluster(layout, engine_options, options.threads, options.budget, progress) as cluster:
-            yield Job(layout, options, engine_options, plan, cluster, workers, watch, progress)
-
-
-def split_blockwise(job: Job, config: Mapping[str, Any]) -> BlockwiseSplit:
-    """Search on a sample, refine on all rows, and report on it."""
-    with fingerprints(job.layout) as prints:
-        surveyed = look(job.layout, job.engine, job.options, job.watch)
-        job = _with_known_size(job, surveyed.n)
-        ahead = prospect(
-            job.layout,
-            job.engine,
-            job.options,
-            surveyed,
-            job.plan.memory.landmarks,
-            job.plan.sample_rows,
-            job.workers,
-            job.watch,
-        )
-        with job.watch.step("search"):
-            weights, start = stages.explore(ahead, job.options, job.workers, job.progress)
-        with job.watch.step("kernel"):
-            ground, lifted = stages.lift(job.engine, ahead, weights)
-        with job.watch.step("refine"):
-            refined = descend(ground, lifted, max_passes=job.engine_options.max_passes)
-        with job.watch.step("certificate"):
-            refined, certificate = stages.settle(
-                ground, ahead, refined, certified=job.options.certify != "never"
-            )
-        return _reported(job, ahead, ground, refined, start, certificate, config, prints)
-
-
-def measure_blockwise(
-    job: Job, rule: Rule | None, config: Mapping[str, Any], *, certified: bool, converged: bool = True
-) -> BlockwiseSplit:
-    """Report on a split that is given as a rule; None draws a random one, as `baseline random` does."""
-    with fingerprints(job.layout) as prints:
-        surveyed = look(job.layout, job.engine, job.options, job.watch)
-        job = _with_known_size(job, surveyed.n)
-        landmarks = job.plan.memory.landmarks
-        ahead = prospect(job.layout, job.engine, job.options, surveyed, landmarks, 0, job.workers, job.watch)
-        if rule is None:
-            source = Uniform.of([ahead.streams.search])
-            quotas = at_target_counts(surveyed.limits)[:, None]
-            rule = ByThreshold(source, choose(job.engine, source, quotas))
-        with job.watch.step("kernel"):
-            ground, held = stages.take_stock(job.engine, ahead, rule)
-        given = Refined(held, (held.state.psi,), 0, converged, None)
-        with job.watch.step("certificate"):
-            given, certificate = stages.settle(ground, ahead, given, certified=certified)
-        return _reported(job, ahead, ground, given, None, certificate, config, prints)
+            yield engine(cluster)
 
 
 @dataclass(frozen=True)
-class Sides:
-    """Two sides, measured, and what was found on the way."""
+class ShardedFound:
+    """A split as a rule, measured, and how it was arrived at.
 
-    state: SplitState
-    ahead: Prospect
-    dataset: Dataset
+    Attributes
+    ----------
+    refined : the split, and Psi after every step that was taken.
+    start : the start on the sample that led to the split; None if it was not searched for.
+    """
+
+    ground: Ground
+    refined: Refined
+    start: str | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """Which rows are in validation."""
+        return self.refined.split.rule
 
 
-def measure_sides(job: Job, rule: Rule) -> Sides:
-    """Measure a split that is given as a rule, and nothing else."""
-    with fingerprints(job.layout) as prints:
-        surveyed = look(job.layout, job.engine, job.options, job.watch)
-        job = _with_known_size(job, surveyed.n)
-        landmarks = job.plan.memory.landmarks
-        ahead = prospect(job.layout, job.engine, job.options, surveyed, landmarks, 0, job.workers, job.watch)
-        with job.watch.step("kernel"):
-            _, held = stages.take_stock(job.engine, ahead, rule)
-        return Sides(held.state, ahead, _surveyed(job, ahead, prints))
+@dataclass(frozen=True)
+class ShardedContext:
+    """Rows in shards that are to be split in two, and their kernel."""
+
+    engine: ShardedEngine
+    memory: MemoryPlan
+    kernel: ShardedKernel
+
+    @property
+    def options(self) -> CheckedOptions:
+        """As they were given."""
+        return self.engine.options
+
+    @property
+    def watch(self) -> Stopwatch:
+        """The account of the time."""
+        return self.engine.watch
+
+    @property
+    def progress(self) -> Progress:
+        """Hears how far the work is."""
+        return self.engine.progress
+
+    @property
+    def executor(self) -> Executor:
+        """Holds the shards."""
+        return self.engine.executor
+
+    @property
+    def spare_threads(self) -> int:
+        """None: every pass keeps all shards busy."""
+        return 0
+
+    @property
+    def idle_from(self) -> Idle:
+        """Every pass keeps all shards busy."""
+        return Idle.AFTERWARDS
+
+    def explore(self) -> tuple[NDArray[np.float64], str]:
+        """Search on the sample; return the best split's witness, as weights on F, and its start's name."""
+        kernel, workers = self.kernel, self.engine.workers
+        plan, mixing, sample = kernel.plan, kernel.mixing, kernel.sample
+        with self.watch.step("search"):
+            values = plan.to_store(sample.raw, workers)
+            if mixing is None:
+                factors = Features(sample.raw, plan.steps, plan.dtype).block(0, len(sample.raw))
+            else:
+                factors = values @ mixing.astype(values.dtype)
+            limits = samples.sample_limits(kernel.surveyed.limits, sample.codes)
+            problem = Problem(image_geometry(factors, workers), limits)
+            context = SearchContext(
+                problem,
+                Selection(limits),
+                workers,
+                self.options.restarts,
+                self.options.max_iter,
+                EFFORTS[self.options.effort],
+                self.progress,
+            )
+            image = make_image(problem.geometry, kernel.streams.image) if needs_image(problem) else None
+            solution = SplitSearch(context, image, kernel.streams.search).solve()
+            weights = split_weights(solution.members[:, None])
+            sums = sum_factors(plan, values, np.asarray(weights, dtype=np.float64))[:, 0]
+            spread = sums if mixing is None else np.asarray(mixing @ (mixing.T @ sums))
+            return spread, solution.runs[solution.winner].start
+
+    def refine(self, explored: tuple[NDArray[np.float64], str]) -> ShardedFound:
+        """Carry the split of the sample over to all rows, ranked by its witness, and descend."""
+        weights, start = explored
+        with self.watch.step("kernel"):
+            source = Differences(weights[:, None], np.zeros(1))
+            quotas = at_target_counts(self.kernel.surveyed.limits)
+            thresholds = choose(self.executor, source, np.stack([quotas, quotas], axis=1))
+            ground, carried = self.take_stock(ByThreshold(source, thresholds, column=0))
+        with self.watch.step("refine"):
+            refined = descend(ground, carried, max_passes=self.engine.engine_options.max_passes)
+            return ShardedFound(ground, self.lowest_rows_first(ground, refined), start)
+
+    def lowest_rows_first(self, ground: Ground, refined: Refined) -> Refined:
+        """Give places among identical rows to the lowest of them."""
+        split = refined.split
+        if not (isinstance(split.rule, ByThreshold) and isinstance(split.rule.source, Differences)):
+            return refined
+        kernel = self.kernel
+        # Rows of linear kernels are converted before anything is multiplied.
+        precision = np.dtype(np.float64) if kernel.mixing is None else kernel.plan.stored
+        rule = lowest_rows_first(self.executor, split.rule, self._largest_factor(), precision)
+        if rule is split.rule:
+            return refined
+        (split,) = measure(ground, rule)
+        return Refined(split, (*refined.psi[:-1], split.state.psi), refined.passes, refined.converged, None)
+
+    def _largest_factor(self) -> float:
+        """A bound on the absolute entries of F."""
+        kernel = self.kernel
+        if kernel.prepared.kernel.name == "rbf":
+            return 1.0
+        values = kernel.plan.factors(
+            kernel.plan.to_store(kernel.sample.raw[:1024], self.engine.workers.alone())
+        )
+        return float(np.abs(values).max(initial=1.0))
+
+    def take_stock(self, rule: Rule) -> tuple[Ground, Held]:
+        """Measure a split given as a rule, and with it the kernel as a whole."""
+        kernel, limits = self.kernel, self.kernel.surveyed.limits
+        sums, counts = side_sums(self.executor, rule, len(limits.target), with_total=True)
+        whole = FactoredKernel(
+            kernel.surveyed.n, sums[:, -1], kernel.mixing, kernel.trace, kernel.trace_error
+        )
+        state = whole.state(sums[:, 0], int(counts[:, 0].sum()))
+        return Ground(self.executor, limits, whole), Held(rule, state, counts[:, 0])
+
+    def account(self, found: ShardedFound) -> Searched:
+        """Name the one start that was carried over from the sample to all rows, and Psi after every step."""
+        psi, state, start = found.refined.psi, found.refined.split.state, found.start or ""
+        steps = [Step("start" if number == 0 else "lloyd", number, value) for number, value in enumerate(psi)]
+        mmd = float(max(state.mmd_squared, 0.0) ** 0.5)
+        run = Run(start, len(psi) - 1, state.psi, mmd, found.refined.converged)
+        return Searched(tuple(steps), (run,), 0)
+
+    def draw(self, strategy: str) -> Rule:
+        """Draw a random split that meets every cell's target."""
+        if strategy != "random":
+            raise UsageError(
+                f"baseline {strategy} needs all rows in memory",
+                hint="leave --engine out, or use --engine local",
+            )
+        source = Uniform.of([self.kernel.streams.search])
+        quotas = at_target_counts(self.kernel.surveyed.limits)[:, None]
+        return ByThreshold(source, choose(self.executor, source, quotas))
+
+    def measure(self, parts: Rule, *, converged: bool = True) -> ShardedFound:
+        """Measure a split that is given as a rule."""
+        with self.watch.step("kernel"):
+            ground, held = self.take_stock(parts)
+        return ShardedFound(ground, Refined(held, (held.state.psi,), 0, converged, None))
+
+    def has_converged(self, found: ShardedFound, certificate: FixedPoint | None) -> bool:
+        """Whether nothing, or nothing worth a pass, was left to gain."""
+        return found.refined.converged or (certificate is not None and certificate.status == "optimal")
+
+    def certify(self, found: ShardedFound, program: Any = None) -> FixedPoint | None:
+        """Compare with both orientations of the assignment step."""
+        if self.options.certify == "never":
+            return None
+        with self.watch.step("certificate"):
+            proposal = found.refined.proposal
+            if proposal is None:
+                proposal = propose(found.ground, found.refined.split, ("certificate", "certificate"))
+            return certify(found.ground, found.refined.split, proposal)
+
+    def bound(self) -> float | None:
+        """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
+        how, kernel, limits = self.options.bound, self.kernel, self.kernel.surveyed.limits
+        if how == "never" or not limits.is_exact:
+            return None
+        width = kernel.plan.width
+        if how == "auto" and max(kernel.surveyed.n, 50 * width) * width**2 > COSTLY_BOUND:
+            return None
+        parts = self.executor.run(FactorMoments(kernel.mixing, len(limits.target)))
+        gram, sums = (merged(column) for column in zip(*parts, strict=True))
+        precision = np.dtype(kernel.plan.stored if kernel.mixing is not None else kernel.plan.dtype)
+        return factored_bound(limits, gram, sums, precision)
+
+    def random_baseline(self, found: ShardedFound | None = None, *, same_size: bool = False) -> RandomMMD:
+        """Measure random splits that meet every cell's target: those that the local engine draws."""
+        assert found is not None
+        ground, streams = found.ground, deepcopy(self.kernel.streams.baseline)
+        quotas = at_target_counts(ground.limits)
+        source = Uniform.of(streams)
+        thresholds = choose(self.executor, source, np.repeat(quotas[:, None], len(streams), axis=1))
+        squared = [held.state.mmd_squared for held in measure(ground, ByThreshold(source, thresholds))]
+        values = np.sqrt(np.maximum(np.array(squared), 0.0))
+        return RandomMMD(len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))
+
+    def subsample(self, found: ShardedFound) -> SubsampleEstimate | None:
+        """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
+        if self.kernel.mixing is None:
+            return None
+        with self.watch.step("subsample"):
+            val, train = self.subsampled_rows(found.rule)
+            return self._estimate(val, train)
+
+    def subsampled_rows(self, rule: Rule) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The very rows that the local engine draws of validation and training, as numbers among all rows."""
+        sizes = self.executor.run(CountSides(rule))
+        stream = deepcopy(self.kernel.streams.samples)  # whoever asks again is told the same
+        picks = [_draw(sum(size[side] for size in sizes), SUBSAMPLE_ROWS, stream) for side in range(2)]
+        starts = np.cumsum([[0, 0], *sizes], axis=0)[:-1]
+        ranks = tuple(tuple(picks[side] - start[side] for side in range(2)) for start in starts)
+        inside = tuple(
+            tuple(rank[(rank >= 0) & (rank < size)] for rank, size in zip(pair, counts, strict=True))
+            for pair, counts in zip(ranks, sizes, strict=True)
+        )
+        found = self.executor.run(Ranked(rule, inside))
+        val, train = (np.concatenate([part[side] for part in found]) for side in range(2))
+        return val, train
+
+    def _estimate(self, val: NDArray[np.int64], train: NDArray[np.int64]) -> SubsampleEstimate | None:
+        layout, kernel = self.engine.layout, self.kernel
+        wanted = {"val": val, "train": train}
+        at_hand = samples.gather(self.executor, wanted, layout.width, layout.features.dtype)
+        features = Features(at_hand.raw, kernel.plan.steps, kernel.prepared.features.dtype)
+        # All of the rows are drawn again, in order: the estimate is of these rows and no others.
+        again = np.random.default_rng(0)
+        sides = [at_hand.places(rows) for rows in (val, train)]
+        return subsample_mmd(features, kernel.prepared.kernel, sides, SUBSAMPLE_ROWS, again)
+
+    def portrait(self, found: ShardedFound, random: RandomMMD) -> Any:
+        """Refused: it draws rows."""
+        raise UsageError("--html needs all rows in memory", hint="leave it out, or use --engine local")
+
+    def dataset(self) -> Dataset:
+        """The dataset without its rows: what was found out about it, and about the engine."""
+        found = surveyed_dataset(self.engine.layout, self.kernel.surveyed.found, self.engine.prints)
+        return replace(found, notes=(*found.notes, *self.executor.notes))
+
+    def about(self, *, searched: bool) -> About:
+        """What the run rests on; options of a search are not among those used where there was none."""
+        options, engine = self.options, self.engine
+        resolved: dict[str, Any] = resolved_options(options, self.memory, self.kernel.prepared.kernel)
+        resolved |= {
+            "holdout": float(options.holdout),
+            "rounding": self.kernel.surveyed.rounding,
+            "solver": "selection",
+            "bound": options.bound,
+            "engine": self.executor.name,
+            "passes": engine.engine_options.max_passes,
+        }
+        if not searched:
+            resolved |= dict.fromkeys(("restarts", "effort", "max_iter", "solver", "passes"))
+        kernel = self.kernel
+        return About(self.dataset(), options, resolved, self.memory, kernel.prepared, kernel.spread)
+
+    def measures(self, found: ShardedFound) -> Measures:
+        """What the split measures, in the report's terms."""
+        state, whole = found.refined.split.state, found.ground.kernel
+        return Measures(
+            {"train": state.n_train, "val": state.n_val},
+            self.kernel.surveyed.n,
+            state.mmd_squared,
+            state.psi,
+            whole.ssq_total,
+            whole.residual(state),
+            self.kernel.trace_error,
+        )
+
+    def constraints(self, found: ShardedFound) -> summary.ConstraintsSummary:
+        """Compare every cell's count with its bounds."""
+        limits, tolerance = self.kernel.surveyed.limits, self.options.tolerance
+        name = family_name(limits)
+        cells = tuple(summarize_cells(name, limits, found.refined.split.counts))
+        return summary.ConstraintsSummary(
+            all_satisfied=all(cell.satisfied for cell in cells),
+            cells=cells,
+            families=(name,),
+            rounding=self.kernel.surveyed.rounding,
+            integral_by="total_unimodularity",
+            tolerance=summary.ToleranceSummary(
+                float(tolerance.general or 0), tolerance.is_auto, True if tolerance.is_auto else None
+            ),
+        )
+
+    def notes(self, found: ShardedFound, *, converged: bool, sized: bool) -> Notes:
+        """Warnings about cells, the number of validation rows, and passes that ran out."""
+        surveyed, n_val = self.kernel.surveyed, found.refined.split.state.n_val
+        cells = about_cells(surveyed.limits, self.options, surveyed.rounding, n_val if sized else None)
+        if converged:
+            return tuple(cells)
+        most = self.engine.engine_options.max_passes
+        left = f"the split was still improving after {most} passes; raise --passes"
+        return (*cells, ("not_converged", left))
+
+    def engine_summary(self, found: ShardedFound) -> summary.EngineSummary:
+        """How the rows were gone through."""
+        executor = self.executor
+        accounts = executor.run(Accounts())
+        places = {place for _, place, _ in accounts if place is not None} or {"recompute"}
+        passes = found.refined.passes
+        seconds = max(self.watch.steps.get("refine", 0.0), 1e-9)
+        return summary.EngineSummary(
+            name=executor.name,
+            workers=executor.n_workers,
+            shards=len(accounts),
+            sample_rows=len(self.kernel.sample.numbers),
+            passes=passes,
+            factors=places.pop() if len(places) == 1 else "mixed",
+            factor_bytes=sum(size for _, _, size in accounts),
+            source_bytes=sum(account.source_bytes for account, _, _ in accounts),
+            spill_bytes=sum(account.spill_bytes for account, _, _ in accounts),
+            rows_per_second=passes * self.kernel.surveyed.n / seconds,
+        )
+
+    def written(self, found: ShardedFound) -> Rule:
+        """Which rows are in validation."""
+        return found.rule
 
 
-def _reported(
-    job: Job,
-    ahead: Prospect,
-    ground: Ground,
-    refined: Refined,
-    start: str | None,
-    certificate: FixedPoint | None,
-    config: Mapping[str, Any],
-    prints: Fingerprints | None,
-) -> BlockwiseSplit:
-    rule = refined.split.rule
-    with job.watch.step("bound"):
-        bound = stages.upper_bound(ground, ahead, job.options.bound)
-    with job.watch.step("baseline"):
-        random = stages.random_baseline(ground, ahead.streams.baseline)
-    with job.watch.step("subsample"):
-        subsampled = stages.subsample(job.layout, ground, ahead, rule)
-    dataset = _surveyed(job, ahead, prints)
-    outcome = BlockwiseOutcome(
-        dataset,
-        job.options,
-        config,
-        job.plan.memory,
-        ahead,
-        ground,
-        refined,
-        start,
-        certificate,
-        bound,
-        random,
-        None if subsampled is None else subsampled.estimate,
-        len(ahead.sample.numbers),
-        job.engine_options.max_passes,
-        job.watch.steps.get("refine", 0.0),
-        job.engine.notes,
-    )
-    return BlockwiseSplit(rule, summarize_blockwise(outcome, job.engine, job.watch), ahead, subsampled)
+def sum_factors(plan: FactorPlan, values: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """F' weights for rows in memory, some at a time."""
+    total = np.zeros((plan.width, weights.shape[1]))
+    for start in range(0, len(values), 4096):
+        piece = slice(start, start + 4096)
+        total += plan.factors(values[piece]).T @ weights[piece]
+    return total
+
+
+def _draw(total: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Ranks of the rows that `core.mmd` would draw of one side."""
+    if total <= size:
+        return np.arange(total)
+    return np.sort(rng.choice(total, size=size, replace=False)).astype(np.int64)
 
 
 def nameless(layout: Layout) -> Dataset:
@@ -203,20 +508,15 @@ def nameless(layout: Layout) -> Dataset:
     )
 
 
-def surveyed_dataset(layout: Layout, found: Found, files: tuple[InputFile, ...] | None) -> Dataset:
+def surveyed_dataset(layout: Layout, found: Counted, prints: Fingerprints | None) -> Dataset:
     """The dataset without its rows: what was found out about it; files behind a URL have no hashes."""
     unhashed = tuple(InputFile(report_path(s.path), "features", s.bytes, None) for s in layout.stamps)
     return replace(
         nameless(layout),
         n_excluded=found.n_excluded,
         n_dropped=found.n_invalid,
-        read_from=lambda: unhashed if files is None else files,
+        read_from=(lambda: unhashed) if prints is None else prints.files,
     )
-
-
-def _surveyed(job: Job, ahead: Prospect, prints: Fingerprints | None) -> Dataset:
-    files = None if prints is None else prints.files()
-    return surveyed_dataset(job.layout, ahead.surveyed.found, files)
 
 
 @contextmanager
@@ -227,11 +527,3 @@ def fingerprints(layout: Layout) -> Iterator[Fingerprints | None]:
         return
     with Fingerprints([(stamp, "features") for stamp in layout.stamps]) as prints:
         yield prints
-
-
-def _with_known_size(job: Job, n: int) -> Job:
-    """The same job with no more landmarks than there are rows."""
-    memory = job.plan.memory
-    if memory.landmarks is None or memory.landmarks <= n:
-        return job
-    return replace(job, plan=replace(job.plan, memory=replace(memory, landmarks=n)))

@@ -1,7 +1,8 @@
-"""From a run's outcome to the one summary that all reports render."""
+"""From a run's result to the one summary that all reports render."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,31 +12,32 @@ from numpy.typing import NDArray
 from clustersplit_cli import __version__
 from clustersplit_cli.core.assignment.cbc import cbc_version
 from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.constraints.families import TRAIN, VAL
-from clustersplit_cli.core.constraints.requirements import Requirements
-from clustersplit_cli.core.search.problem import Members
+from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.engines.plan import MemoryPlan
+from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.notices import notices
-from clustersplit_cli.pipeline.result import Outcome
+from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import summary
 
 
-def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
+def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
     """Put every number of the run in its place."""
-    measured, memory, kernel = outcome.measured, outcome.memory, outcome.prepared.kernel
-    certificate, estimate, random = outcome.certificate, outcome.estimate, outcome.random
+    about, measures, random = result.about, result.measures, result.random
+    memory, kernel = about.memory, about.prepared.kernel
+    certificate, estimate, trace = result.certificate, result.estimate, _trace(result)
     return summary.Report(
         schema_version=summary.SCHEMA_VERSION,
         tool=tool_versions(),
-        input=summarize_input(outcome.dataset),
-        config={**outcome.config, **_resolved_options(outcome)},
-        seed=outcome.options.seed,
-        sizes=summary.Sizes(measured.n_train, measured.n_val),
-        plan=summary.Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason),
+        input=summarize_input(about.dataset),
+        config={**result.config, **about.resolved},
+        seed=about.options.seed,
+        sizes=summary.Sizes(measures.sizes.get("train"), measures.sizes.get("val")),
+        plan=summarize_plan(memory),
         mmd=summary.MMDSummary(
-            value=outcome.mmd,
-            squared=measured.mmd_squared,
+            value=measures.mmd,
+            squared=measures.mmd_squared,
             kernel=kernel.name,
             gamma=kernel.gamma,
             geometry=memory.geometry,
@@ -44,21 +46,46 @@ def summarize(outcome: Outcome, watch: Stopwatch) -> summary.Report:
             else summary.SubsampleMMD(estimate.mmd_squared, estimate.standard_error, estimate.size),
         ),
         objective=summary.Objective(
-            measured.psi, measured.ssq_total, measured.identity_residual, outcome.trace_error
+            measures.psi, measures.ssq_total, measures.identity_residual, measures.trace_error
         ),
-        trace=_trace(outcome),
-        search=_search(outcome),
+        trace=trace,
+        search=_search(result, trace),
         restarts=tuple(
             summary.RestartSummary(run.start, run.iterations, run.psi, run.mmd, run.converged, run.trace)
-            for run in outcome.solution.runs
+            for run in (result.searched.runs if result.searched else ())
         ),
-        constraints=_constraints(outcome),
+        constraints=result.constraints,
         certificate=None if certificate is None else summary.Certificate(**vars(certificate)),
-        bound=_bound(outcome),
+        bound=_bound(result),
         baselines=summary.Baselines(summary.RandomBaseline(random.n, random.mean, random.sd)),
         timing=summary.Timing(dict(watch.steps), watch.total, peak_memory()),
-        warnings=tuple(summary.Notice(*note) for note in outcome.dataset.notes) + notices(outcome),
+        warnings=tuple(summary.Notice(*note) for note in notices(result)),
+        parts=measures.parts,
+        engine=result.engine,
     )
+
+
+def resolved_options(options: CheckedOptions, memory: MemoryPlan, kernel: Any) -> dict[str, Any]:
+    """The options of every run as they were used: rules replaced by the numbers they gave."""
+    tolerance = options.tolerance
+    plain = tolerance.general is not None and not tolerance.exceptions
+    return {
+        "kernel": options.kernel,
+        "gamma": kernel.gamma,
+        "degree": kernel.degree,
+        "standardize": options.standardize,
+        # As a number if it is one, else in the words of the command line.
+        "tolerance": float(tolerance.general or 0) if plain else list(tolerance.texts),
+        "nystrom": memory.landmarks if memory.landmarks is not None else "off",
+        "restarts": options.restarts,
+        "effort": options.effort,
+        "max_iter": options.max_iter,
+        "seed": options.seed,
+        "certify": options.certify,
+        "memory": options.budget,
+        "threads": options.threads,
+        "geometry": memory.geometry,
+    }
 
 
 def tool_versions() -> summary.ToolVersions:
@@ -69,47 +96,6 @@ def tool_versions() -> summary.ToolVersions:
     return summary.ToolVersions(
         __version__, python_version(), np.__version__, version("scipy"), version("pulp"), cbc_version()
     )
-
-
-def _resolved_options(outcome: Outcome) -> dict[str, Any]:
-    """The options as they were used: rules replaced by the numbers they gave."""
-    options, prepared, memory = outcome.options, outcome.prepared, outcome.memory
-    return {
-        "holdout": float(options.holdout),
-        "kernel": options.kernel,
-        "gamma": prepared.kernel.gamma,
-        "degree": prepared.kernel.degree,
-        "standardize": options.standardize,
-        "tolerance": _tolerance(outcome),
-        "rounding": outcome.requirements.rounding,
-        "nystrom": memory.landmarks if memory.landmarks is not None else "off",
-        "restarts": options.restarts,
-        "effort": options.effort,
-        "max_iter": options.max_iter,
-        "seed": options.seed,
-        "solver": _solver(outcome),
-        "certify": options.certify,
-        "bound": options.bound,
-        "memory": options.budget,
-        "threads": options.threads,
-        "geometry": memory.geometry,
-        "engine": "local",
-        "passes": None,
-    }
-
-
-def _tolerance(outcome: Outcome) -> float | list[str]:
-    """As a number if it is one, else in the words of the command line."""
-    tolerance = outcome.options.tolerance
-    if tolerance.general is None or tolerance.exceptions:
-        return list(tolerance.texts)
-    return float(tolerance.general)
-
-
-def _solver(outcome: Outcome) -> str:
-    if outcome.options.solver == "cbc":
-        return "cbc"
-    return "selection" if outcome.requirements.separates else "highs"
 
 
 def summarize_input(dataset: Dataset) -> summary.InputSummary:
@@ -124,10 +110,17 @@ def summarize_input(dataset: Dataset) -> summary.InputSummary:
     )
 
 
-def _trace(outcome: Outcome) -> tuple[summary.TracePoint, ...]:
-    """The winning run's objectives; the last is the returned split's own, to the last bit."""
-    *earlier, last = outcome.solution.steps
-    end = outcome.measured.psi
+def summarize_plan(memory: MemoryPlan) -> summary.Plan:
+    """How the kernel is held."""
+    return summary.Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason)
+
+
+def _trace(result: RunResult) -> tuple[summary.TracePoint, ...]:
+    """The winning run's objectives; the last is the returned partition's own, to the last bit."""
+    if result.searched is None:
+        return ()
+    *earlier, last = result.searched.steps
+    end = result.measures.psi
     # A step whose objective equals the last but for rounding would make the trace rise.
     falling = [(step.phase, step.psi) for step in earlier if step.psi >= end]
     return tuple(
@@ -136,60 +129,32 @@ def _trace(outcome: Outcome) -> tuple[summary.TracePoint, ...]:
     )
 
 
-def _bound(outcome: Outcome) -> summary.Bound | None:
-    """The upper bound, and what fraction of it the split reaches."""
-    if outcome.bound is None:
-        return None
-    fraction = outcome.mmd / outcome.bound if outcome.bound > 0 else 1.0
-    kernel = "nystrom" if outcome.memory.geometry == "nystrom" else "exact"
-    return summary.Bound(outcome.bound, min(fraction, 1.0), kernel)
-
-
-def _search(outcome: Outcome) -> summary.Search:
+def _search(result: RunResult, trace: Sequence[summary.TracePoint]) -> summary.Search | None:
     """Who won, and how far each phase of its run lowered Psi."""
-    trace = _trace(outcome)
+    searched = result.searched
+    if searched is None:
+        return None
     gained: dict[str, float] = {}
     for earlier, later in pairwise(trace):
         gained[later.phase] = gained.get(later.phase, 0.0) + earlier.psi - later.psi
-    winner = outcome.solution.runs[outcome.solution.winner].start
-    account = outcome.solution.account
+    account = searched.account
     programs = None if account is None else summary.ProgramsSummary(**vars(account))
-    return summary.Search(outcome.options.effort, winner, gained, programs)
+    winner = searched.runs[searched.winner].start
+    return summary.Search(result.about.options.effort, winner, gained, programs)
 
 
-def _constraints(outcome: Outcome) -> summary.ConstraintsSummary:
-    """Compare every cell's count with its bounds, and say what else was asked for."""
-    asked, members = outcome.requirements, outcome.solution.members
-    names = [family_name(family) for family in asked.families]
-    cells = tuple(
-        cell
-        for name, family in zip(names, asked.families, strict=True)
-        for cell in _cells(name, family, members)
-    )
-    units, pinned = _units(outcome), _pinned(asked, members)
-    return summary.ConstraintsSummary(
-        all_satisfied=all(cell.satisfied for cell in cells)
-        and (units is None or units.divided == 0)
-        and (pinned is None or pinned.satisfied),
-        cells=cells,
-        families=tuple(names),
-        rounding=asked.rounding,
-        integral_by="total_unimodularity" if asked.is_unimodular else "branch_and_bound",
-        tolerance=summary.ToleranceSummary(
-            float(asked.tolerance), outcome.options.tolerance.is_auto, asked.tolerance_proven
-        ),
-        units=units,
-        pinned=pinned,
-    )
+def _bound(result: RunResult) -> summary.Bound | None:
+    """The upper bound, and what fraction of it the split reaches."""
+    if result.bound is None:
+        return None
+    fraction = result.measures.mmd / result.bound if result.bound > 0 else 1.0
+    kernel = "nystrom" if result.about.memory.geometry == "nystrom" else "exact"
+    return summary.Bound(result.bound, min(fraction, 1.0), kernel)
 
 
 def family_name(family: Constraints) -> str:
     """The columns of a family, as `--stratify` takes them."""
     return ",".join(family.cells.names[0]) or "none"
-
-
-def _cells(name: str, family: Constraints, members: Members) -> list[summary.CellSummary]:
-    return summarize_cells(name, family, family.counts(members))
 
 
 def summarize_cells(name: str, family: Constraints, actual: NDArray[np.int64]) -> list[summary.CellSummary]:
@@ -209,19 +174,30 @@ def summarize_cells(name: str, family: Constraints, actual: NDArray[np.int64]) -
     ]
 
 
-def _units(outcome: Outcome) -> summary.UnitsSummary | None:
-    asked = outcome.requirements
-    if asked.units is None:
-        return None
-    inside = np.bincount(asked.units[outcome.solution.members], minlength=asked.n_atoms)
-    divided = int(((inside > 0) & (inside < asked.sizes)).sum())
-    column = outcome.dataset.together or ""
-    return summary.UnitsSummary(column, asked.n_atoms, int(asked.sizes.max()), divided)
-
-
-def _pinned(asked: Requirements, members: Members) -> summary.PinnedSummary | None:
-    train, val = asked.pinned == TRAIN, asked.pinned == VAL
-    if not (train.any() or val.any()):
-        return None
-    satisfied = bool(members[val].all() and not members[train].any())
-    return summary.PinnedSummary(int(train.sum()), int(val.sum()), satisfied)
+def summarize_counts(quotas: PartQuotas, counts: NDArray[np.int64]) -> summary.ConstraintsSummary:
+    """The constraints of parts of single rows, none of them forced, from counts: (cells, parts)."""
+    family = ",".join(quotas.cells.names[0]) or "none"
+    cells = tuple(
+        summary.CellSummary(
+            cell=dict(quotas.cells.names[cell]),
+            size=int(quotas.cells.sizes[cell]),
+            target=int(quotas.target[cell, part]),
+            lower=int(quotas.lower[cell, part]),
+            upper=int(quotas.upper[cell, part]),
+            actual=int(counts[cell, part]),
+            satisfied=bool(quotas.lower[cell, part] <= counts[cell, part] <= quotas.upper[cell, part]),
+            family=family,
+            part=name,
+        )
+        for cell in range(len(quotas.cells.names))
+        for part, name in enumerate(quotas.names)
+    )
+    return summary.ConstraintsSummary(
+        all_satisfied=all(cell.satisfied for cell in cells),
+        cells=cells,
+        families=(family,),
+        integral_by="total_unimodularity",
+        tolerance=None,
+        units=None,
+        pinned=None,
+    )

@@ -13,7 +13,7 @@ from clustersplit_cli.core.mmd.definition import Definition, SpelledKernel, unbi
 from clustersplit_cli.engines.checks import define_linear, define_nystrom
 from clustersplit_cli.engines.samples import gather
 from clustersplit_cli.pipeline.context import Streams
-from clustersplit_cli.pipeline.sharded import BlockwiseSplit, Job
+from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedFound
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 
 NAME = "by definition"
@@ -67,13 +67,15 @@ def check_definition(
     return Check(NAME, OK, f"MMD {max(found.mmd_squared, 0.0) ** 0.5:.6g}, Psi {found.psi:.6g} in float64")
 
 
-def check_definition_in_pieces(report: Mapping[str, Any], measured: BlockwiseSplit, job: Job) -> Check:
+def check_definition_in_pieces(
+    report: Mapping[str, Any], context: ShardedContext, given: ShardedFound
+) -> Check:
     """Do the same for the labels that the engine's shards were given.
 
     All rows are summed in float64. The trace of a Nyström kernel, and the estimate under the exact kernel,
     come from the rows that the seed draws for them, which are brought together.
     """
-    ahead, layout, options = measured.ahead, job.layout, job.options
+    ahead, layout, options = context.kernel, context.engine.layout, context.options
     kernel, n = ahead.prepared.kernel, ahead.surveyed.n
     spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
     shift = ahead.surveyed.moments.mean
@@ -84,20 +86,20 @@ def check_definition_in_pieces(report: Mapping[str, Any], measured: BlockwiseSpl
         )
     if options.standardize == "zscore" or not spelled.is_translatable:
         shift = np.zeros(layout.width)
-    sizes = (measured.report.sizes.val or 0, n)
+    sizes = (given.refined.split.state.n_val, n)
     if ahead.mixing is None:
-        found = define_linear(job.engine, spelled, shift, sizes)
+        found = define_linear(context.executor, spelled, shift, sizes)
         return check_definition(report, found, "linear", n)
     wanted = {
         "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
         "trace": trace_rows(n),
     }
-    drawn = measured.subsampled
-    if drawn is not None and drawn.estimate is not None:
-        wanted |= {"val": drawn.val, "train": drawn.train}
-    at_hand = gather(job.engine, wanted, layout.width, layout.features.dtype)
+    val, train = context.subsampled_rows(given.rule)
+    if min(len(val), len(train)) > 1:
+        wanted |= {"val": val, "train": train}
+    at_hand = gather(context.executor, wanted, layout.width, layout.features.dtype)
     rows = {name: at_hand.rows(numbers) for name, numbers in wanted.items()}
-    found = define_nystrom(job.engine, spelled, shift, sizes, rows["landmarks"], rows["trace"])
+    found = define_nystrom(context.executor, spelled, shift, sizes, rows["landmarks"], rows["trace"])
     estimate = None
     if "val" in rows:
         estimate = unbiased(spelled, *(spelled.rows(rows[side]) - shift for side in ("val", "train")))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
 from clustersplit_cli.engines.checks import CountDiffering, count_labels, find_misplaced, give_labels
 from clustersplit_cli.engines.rules import Labelled
-from clustersplit_cli.pipeline.sharded import Job, measure_blockwise, split_blockwise
+from clustersplit_cli.pipeline.run import assess, run
+from clustersplit_cli.pipeline.sharded import ShardedEngine
+from clustersplit_cli.pipeline.summarize import summarize
+from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.definition import check_definition_in_pieces
@@ -21,14 +25,14 @@ from clustersplit_cli.verification.stated import RELATIVE, check_stated, check_t
 _NAMED = 3
 
 
-def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iterator[Check]:
-    """Check a run directory against its input, on whatever engine the job has.
+def verify_run_in_pieces(claim: Claim, engine: ShardedEngine, *, rerun: bool = False) -> Iterator[Check]:
+    """Check a run directory against its input, on whatever engine has its rows.
 
     Parameters
     ----------
     rerun : also search again, and compare the split.
     """
-    labels, files, partition = _read(claim, job.layout.n_rows)
+    labels, files, partition = _read(claim, engine.layout.n_rows)
     yield files
     yield from partition
     if labels is None or not is_partition(partition):
@@ -36,18 +40,20 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
         return
     formats = stated_formats(claim.report["config"])
     in_order = all(check.status == OK for check in (files, *partition))
-    give_labels(job.engine, files_of_sides(claim.directory, formats) if in_order else None, labels)
-    certified = not claim.is_baseline and job.options.certify != "never"
-    measured = measure_blockwise(
-        job, Labelled(), claim.config, certified=certified, converged=said_to_converge(claim.report)
-    )
-    cells = measured.report.constraints.cells
-    claims = count_labels(job.engine, len(cells), 2)
+    give_labels(engine.executor, files_of_sides(claim.directory, formats) if in_order else None, labels)
+    if claim.is_baseline:
+        engine = replace(engine, options=replace(engine.options, certify="never"))
+    given = replace(engine, searching=False)
+    context = given.prepare(given.survey())
+    found = context.measure(Labelled(), converged=said_to_converge(claim.report))
+    stated = summarize(assess(context, found, claim.config), Stopwatch())
+    cells = stated.constraints.cells
+    claims = count_labels(engine.executor, len(cells), 2)
     complete = check_complete(
         (claims.n_missing, claims.missing),
         (claims.n_extra, claims.extra),
         int(claims.counts.sum()) + claims.n_missing,
-        job.layout.n_rows,
+        engine.layout.n_rows,
     )
     yield complete
     wrong = [cell for cell in cells if not cell.satisfied]
@@ -58,7 +64,7 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
     if not is_partition([*partition, complete]):
         yield Check("recomputed results", SKIPPED, "the index files do not describe a split of the input")
         return
-    recomputed: dict[str, Any] = json.loads(render_json(measured.report))
+    recomputed: dict[str, Any] = json.loads(render_json(stated))
     if claim.is_baseline:
         recomputed["bound"] = None
     elif not claim.was_read_in_pieces and recomputed["certificate"] and claim.report["certificate"]:
@@ -68,14 +74,14 @@ def verify_run_in_pieces(claim: Claim, job: Job, *, rerun: bool = False) -> Iter
     if claim.report["bound"] and recomputed["bound"] and not claim.was_read_in_pieces:
         yield _check_tighter_bound(claim.report, recomputed.pop("bound"))
     yield from check_stated(claim.report, recomputed)
-    yield check_definition_in_pieces(claim.report, measured, job)
+    yield check_definition_in_pieces(claim.report, context, found)
     if claim.is_baseline:
         return
     yield check_trace(claim.report)
-    yield _check_ties(job, measured.ahead.surveyed.n)
+    yield _check_ties(engine, context.kernel.surveyed.n)
     if rerun:
-        again = split_blockwise(job, claim.config)
-        n_wrong = sum(job.engine.run(CountDiffering(again.rule)))
+        again = run(engine, config=claim.config)
+        n_wrong = sum(engine.executor.run(CountDiffering(again.parts)))
         if n_wrong:
             yield Check("search again", FAILED, f"{n_wrong} rows go to the other side")
         else:
@@ -90,9 +96,9 @@ def _check_tighter_bound(report: Mapping[str, Any], recomputed: Mapping[str, Any
     return Check("bound", SKIPPED, f"MMD at most {proven:.6g}; the stated {stated:.6g} takes rows in memory")
 
 
-def _check_ties(job: Job, n: int) -> Check:
+def _check_ties(engine: ShardedEngine, n: int) -> Check:
     """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
-    found, count = find_misplaced(job.engine, n, job.layout.width, job.layout.features.dtype)
+    found, count = find_misplaced(engine.executor, n, engine.layout.width, engine.layout.features.dtype)
     if not found:
         return Check("identical rows", OK, "the lowest of each cell are in validation")
     pairs = [f"row {pair.val} is, and the identical row {pair.train} is not" for pair in found[:_NAMED]]

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints.groups import UnitParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas, parse_parts
 from clustersplit_cli.core.search.partition import Labels
-from clustersplit_cli.core.search.partition_search import PartitionSolution
-from clustersplit_cli.core.search.solution import Run, Step
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import PartedSetting
-from clustersplit_cli.pipeline.partitioning import Parting, find_partition, parted_setting, report_on_parts
-from clustersplit_cli.pipeline.summarize_parts import summarize_parts
+from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.local import LocalFound, LocalPartition, prepared_partition
+from clustersplit_cli.pipeline.result import Searched
+from clustersplit_cli.pipeline.run import assess
+from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
@@ -44,15 +44,17 @@ class PartedClaim:
     formats: Sequence[str]
 
     @property
-    def parting(self) -> Parting:
+    def into(self) -> PartitionOptions:
         """What the report says was made."""
-        return stated_parting(self.report["config"])
+        return stated_partition(self.report["config"])
 
 
-def stated_parting(config: Mapping[str, Any]) -> Parting:
+def stated_partition(config: Mapping[str, Any]) -> PartitionOptions:
     """What the options of a report say was made."""
     k = config.get("k")
-    return Parting(folds=k) if k is not None else Parting(parts=parse_parts(config["parts"]))
+    return (
+        PartitionOptions(folds=k) if k is not None else PartitionOptions(parts=parse_parts(config["parts"]))
+    )
 
 
 def verify_parts(
@@ -64,8 +66,8 @@ def verify_parts(
     progress: Progress = silent,
 ) -> Iterator[Check]:
     """Check a directory of folds or parts against its input; `rerun` also searches again."""
-    quotas, units = claim.parting.arranged(dataset, options)
-    folds = claim.parting.folds is not None
+    quotas, units = claim.into.arranged(dataset, options)
+    folds = claim.into.folds is not None
     parts, faults = read_parts(claim, quotas.names)
     if faults:
         yield Check("index files", FAILED, "; ".join(faults[:_NAMED]))
@@ -89,15 +91,16 @@ def verify_parts(
         yield _check_pins(quotas, labels)
     if units is not None:
         yield _check_units(units, labels)
-    with parted_setting(dataset, options, claim.parting, Stopwatch(), progress) as setting:
-        recomputed = _recompute(claim, setting, _given(labels, claim.report), progress)
+    with prepared_partition(dataset, options, claim.into, progress) as context:
+        given = context.measure(labels, converged=_said_to_converge(claim.report))
+        recomputed = _recompute(claim, context, given)
         yield from check_stated(claim.report, recomputed)
         yield check_trace(claim.report)
         if rerun:
-            solution = find_partition(setting, progress)
-            changed = dataset.rows[solution.labels != labels]
+            found = context.refine(context.explore())
+            changed = dataset.rows[found.labels != labels]
             faults = [f"rows {named_rows(changed)} go to other parts"] if len(changed) else []
-            again = _recompute(claim, setting, solution, progress)
+            again = _recompute(claim, context, found, context.account(found))
             for key in ("trace", "search", "restarts"):
                 faults += differences(claim.report.get(key), again[key], key)
             how = "; ".join(faults[:_NAMED]) or "the same parts, trace and restarts"
@@ -109,7 +112,7 @@ def read_parts(claim: PartedClaim, names: Sequence[str]) -> tuple[dict[str, Indi
     parts: dict[str, Indices] = {}
     faults: list[str] = []
     for name in names:
-        stem = f"{name}/val" if claim.parting.folds is not None else name
+        stem = f"{name}/val" if claim.into.folds is not None else name
         for suffix in claim.formats:
             path = claim.directory / f"{stem}.{suffix}"
             try:
@@ -206,20 +209,18 @@ def _check_units(units: UnitParts, labels: Labels) -> Check:
     return Check("units whole", OK, f"{len(part)} units, none divided")
 
 
-def _given(labels: Labels, report: Mapping[str, Any]) -> PartitionSolution:
-    """Given parts in the form of ones that were found; how they were found is not looked at."""
+def _said_to_converge(report: Mapping[str, Any]) -> bool:
+    """Whether the report's winner converged, which only a new search could tell."""
     try:
         winner = report["search"]["winner"]
-        converged = any(run["start"] == winner and run["converged"] for run in report["restarts"])
+        return any(run["start"] == winner and run["converged"] for run in report["restarts"])
     except (KeyError, TypeError):
-        converged = True
-    nothing = Run("given", 0, 0.0, 0.0, converged)
-    return PartitionSolution(labels, (Step("start", 0, np.inf),), (nothing,), 0, converged)
+        return True
 
 
 def _recompute(
-    claim: PartedClaim, setting: PartedSetting, solution: PartitionSolution, progress: Progress
+    claim: PartedClaim, context: LocalPartition, found: LocalFound, searched: Searched | None = None
 ) -> dict[str, Any]:
-    outcome = report_on_parts(setting, solution, claim.config, Stopwatch(), progress)
-    report: dict[str, Any] = json.loads(render_json(summarize_parts(outcome, Stopwatch())))
+    result = assess(context, found, claim.config, searched)
+    report: dict[str, Any] = json.loads(render_json(summarize(result, Stopwatch())))
     return report

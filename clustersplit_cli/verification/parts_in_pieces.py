@@ -13,11 +13,10 @@ from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_folds
 from clustersplit_cli.engines.checks import Claims, count_labels, give_labels
 from clustersplit_cli.engines.tasks import Survey
-from clustersplit_cli.pipeline.blockwise import count_cells
 from clustersplit_cli.pipeline.notices import about_parts
-from clustersplit_cli.pipeline.sharded import Job, fingerprints, surveyed_dataset
-from clustersplit_cli.pipeline.summarize import summarize_input
-from clustersplit_cli.pipeline.summarize_parts import summarize_counts
+from clustersplit_cli.pipeline.sharded import ShardedEngine, surveyed_dataset
+from clustersplit_cli.pipeline.sharded_prepare import count_cells
+from clustersplit_cli.pipeline.summarize import summarize_counts, summarize_input
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.parts import (
@@ -36,22 +35,20 @@ _NEEDS_ROWS = "needs all rows in one place: use --engine local"
 _NAMED = 3
 
 
-def verify_parts_in_pieces(claim: PartedClaim, job: Job) -> Iterator[Check]:
+def verify_parts_in_pieces(claim: PartedClaim, engine: ShardedEngine) -> Iterator[Check]:
     """Check a directory of folds or parts against its input, by one pass that counts."""
-    numbers, checks = _read(claim, job.layout.n_rows)
+    numbers, checks = _read(claim, engine.layout.n_rows)
     yield from checks
     if numbers is None:
         yield Check("recomputed results", SKIPPED, "the index files do not describe parts of the input")
         return
     labels = LabelsInMemory(numbers.astype(np.min_scalar_type(-len(_names(claim)))))
     del numbers
-    with fingerprints(job.layout) as prints:
-        counted = count_cells(job.layout, job.engine, Survey(), job.watch)
-        files = prints.files() if prints is not None else None
-    quotas = claim.parting.of_cells(counted.cells, job.options)
-    is_folds = claim.parting.folds is not None
-    give_labels(job.engine, files_of_folds(claim.directory, claim.formats) if is_folds else None, labels)
-    claims = count_labels(job.engine, len(counted.cells.sizes), quotas.k)
+    counted = count_cells(engine.layout, engine.executor, Survey(), engine.watch)
+    quotas = claim.into.of_cells(counted.cells, engine.options)
+    is_folds = claim.into.folds is not None
+    give_labels(engine.executor, files_of_folds(claim.directory, claim.formats) if is_folds else None, labels)
+    claims = count_labels(engine.executor, len(counted.cells.sizes), quotas.k)
     wrong = told_incomplete((claims.n_missing, claims.missing), (claims.n_extra, claims.extra))
     if wrong:
         yield Check("rows complete", FAILED, "; ".join(wrong))
@@ -62,7 +59,7 @@ def verify_parts_in_pieces(claim: PartedClaim, job: Job) -> Iterator[Check]:
     )
     yield check_counts(quotas, claims.counts)
     yield _check_totals(claim.report, quotas, claims)
-    dataset = surveyed_dataset(job.layout, counted.found, files)
+    dataset = surveyed_dataset(engine.layout, counted.found, engine.prints)
     recomputed = {
         "input": json.loads(render_json(summarize_input(dataset))),
         "constraints": json.loads(render_json(summarize_counts(quotas, claims.counts))),
@@ -75,10 +72,10 @@ def verify_parts_in_pieces(claim: PartedClaim, job: Job) -> Iterator[Check]:
 
 
 def _names(claim: PartedClaim) -> list[str]:
-    parting = claim.parting
-    if parting.folds is not None:
-        return [f"fold_{fold}" for fold in range(parting.folds)]
-    return [name for name, _ in parting.parts]
+    into = claim.into
+    if into.folds is not None:
+        return [f"fold_{fold}" for fold in range(into.folds)]
+    return [name for name, _ in into.parts]
 
 
 def _read(claim: PartedClaim, n_rows: int) -> tuple[Labels | None, list[Check]]:
@@ -91,7 +88,7 @@ def _read(claim: PartedClaim, n_rows: int) -> tuple[Labels | None, list[Check]]:
     numbers, wrong = number_rows(parts, n_rows)
     if wrong:
         return None, [*checks, Check("rows complete", FAILED, "; ".join(wrong[:_NAMED]))]
-    if claim.parting.folds is not None:
+    if claim.into.folds is not None:
         checks.append(check_folds(claim, numbers, names))
     return numbers, checks
 

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.baselines import WITHOUT_QUOTAS
-from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.parallel import pool
-from clustersplit_cli.core.search.problem import Members, evaluate
-from clustersplit_cli.core.search.solution import Run, Solution, Step
+from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline import run as pipeline
-from clustersplit_cli.pipeline.assessment import BY_THRESHOLD, upper_bound
 from clustersplit_cli.pipeline.context import requirements_of
-from clustersplit_cli.pipeline.result import Outcome
+from clustersplit_cli.pipeline.local import BY_THRESHOLD, LocalSplit, prepared_split
+from clustersplit_cli.pipeline.result import RunResult
+from clustersplit_cli.pipeline.run import assess
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.json_report import render_json
@@ -103,23 +101,22 @@ def verify_run(
     members = np.isin(dataset.rows, val)
     if claim.was_read_in_pieces and options.certify != "never":
         options = replace(options, certify=BY_THRESHOLD)
-    with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
-        outcome = _recompute(claim, setting, members, progress)
-        recomputed = _as_report(outcome)
+    with prepared_split(dataset, options, progress) as context:
+        recomputed = _as_report(_recompute(claim, context, members))
         if claim.is_baseline:
             recomputed["certificate"] = recomputed["bound"] = None
         elif claim.was_read_in_pieces and recomputed["bound"]:
-            most = upper_bound(setting, looking=False) or 0.0
+            most = context.bound(looking=False) or 0.0
             fraction = min(recomputed["mmd"]["value"] / most, 1.0) if most else 1.0
             recomputed["bound"] |= {"mmd_upper": most, "fraction": fraction}
         yield from check_stated(claim.report, recomputed)
-        yield _check_definition(claim.report, setting, members, progress)
+        yield _check_definition(claim.report, context, members)
         if claim.is_baseline:
             return
         yield check_trace(claim.report)
-        yield _check_ties(setting, members)
+        yield _check_ties(context, members)
         if rerun:
-            yield _check_rerun(claim.report, setting, outcome, progress)
+            yield _check_rerun(claim.report, context, members)
 
 
 def verify_split(indices: IndexFiles, dataset: Dataset, options: CheckedOptions) -> Iterator[Check]:
@@ -133,26 +130,15 @@ def verify_split(indices: IndexFiles, dataset: Dataset, options: CheckedOptions)
         yield from check_requirements(train, val, dataset, asked)
 
 
-def _recompute(claim: Claim, setting: pipeline.Setting, members: Members, progress: Progress) -> Outcome:
-    """Measure the given split through the pipeline's own functions."""
-    return pipeline.report_on(
-        setting,
-        _as_solution(members, converged=said_to_converge(claim.report)),
-        config={**claim.config, "leave": claim.report["config"].get("leave")},
-        stopwatch=Stopwatch(),
-        progress=progress,
-    )
+def _recompute(claim: Claim, context: LocalSplit, members: Members) -> RunResult:
+    """Measure the given split through the pipeline's own functions; how it was found is not looked at."""
+    found = context.measure(members, converged=said_to_converge(claim.report))
+    return assess(context, found, {**claim.config, "leave": claim.report["config"].get("leave")})
 
 
-def _as_report(outcome: Outcome) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(render_json(summarize(outcome, Stopwatch())))
+def _as_report(result: RunResult) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(render_json(summarize(result, Stopwatch())))
     return report
-
-
-def _as_solution(members: Members, *, converged: bool) -> Solution:
-    """A given split in the form of one that was found; how it was found is not looked at."""
-    nothing = Run("given", 0, 0.0, 0.0, converged)
-    return Solution(members, (Step("start", 0, np.inf),), (nothing,), 0, converged)
 
 
 def said_to_converge(report: Mapping[str, Any]) -> bool:
@@ -164,35 +150,31 @@ def said_to_converge(report: Mapping[str, Any]) -> bool:
         return True
 
 
-def _check_definition(
-    report: Mapping[str, Any], setting: pipeline.Setting, members: Members, progress: Progress
-) -> Check:
+def _check_definition(report: Mapping[str, Any], context: LocalSplit, members: Members) -> Check:
     """Compare MMD², Psi and SSq with sums of kernel values in float64."""
-    geometry, kernel = setting.problem.geometry, setting.prepared.kernel
+    geometry, kernel = context.problem.geometry, context.kernel.prepared.kernel
     with np.errstate(over="ignore", invalid="ignore"):
         found = by_definition(
-            setting.dataset.features,
+            context.dataset.features,
             members,
             kernel=kernel.name,
             gamma=kernel.gamma,
             degree=kernel.degree,
-            standardize=setting.options.standardize,
+            standardize=context.options.standardize,
             landmarks=geometry.landmarks,
-            workers=setting.workers,
-            on_done=lambda done, total: progress("definition", done, total),
+            workers=context.workers,
+            on_done=lambda done, total: context.progress("definition", done, total),
         )
     # The trace of a Nyström kernel, and with it the scatter, may be an estimate.
     slack = SIGMAS * geometry.trace_error
-    return check_definition(report, found, setting.memory.geometry, setting.problem.n, slack)
+    return check_definition(report, found, context.kernel.memory.geometry, context.problem.n, slack)
 
 
-def _check_ties(setting: pipeline.Setting, members: Members) -> Check:
+def _check_ties(context: LocalSplit, members: Members) -> Check:
     """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
-    if setting.requirements.units is not None:
+    if context.requirements.units is not None:
         return Check("identical rows", SKIPPED, "units of rows stay together")
-    codes = setting.problem.constraints.cells.codes
-    lowest = lowest_rows_first(members, setting.dataset.features, codes, setting.workers)
-    wrong = setting.dataset.rows[lowest != members]
+    wrong = context.dataset.rows[context.lowest_rows_first(members) != members]
     if len(wrong):
         return Check(
             "identical rows", FAILED, f"not the lowest ones are in validation: rows {named_rows(wrong)}"
@@ -200,16 +182,12 @@ def _check_ties(setting: pipeline.Setting, members: Members) -> Check:
     return Check("identical rows", OK, "the lowest of each cell are in validation")
 
 
-def _check_rerun(
-    report: Mapping[str, Any], setting: pipeline.Setting, given: Outcome, progress: Progress
-) -> Check:
+def _check_rerun(report: Mapping[str, Any], context: LocalSplit, members: Members) -> Check:
     """Search again with the same seed: the split and the account of the search must be the same."""
-    solution = pipeline.find_split(setting, progress)
-    wrong = setting.dataset.rows[solution.members != given.solution.members]
+    found = context.refine(context.explore())
+    wrong = context.dataset.rows[found.members != members]
     faults = [f"rows {named_rows(wrong)} go to the other side"] if len(wrong) else []
-    again = _as_report(
-        replace(given, solution=solution, measured=evaluate(setting.problem, solution.members))
-    )
+    again = _as_report(assess(context, found, {}, context.account(found)))
     for key in ("trace", "search", "restarts"):
         faults += differences(report.get(key), again[key], key)
     if faults:

@@ -26,9 +26,7 @@ from clustersplit_cli.engines.options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline import blockwise_search as stages
-from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
-from clustersplit_cli.pipeline.sharded import Job, opened_job
+from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedEngine, opened_sharded
 from clustersplit_cli.progress import Stopwatch
 
 pytest.importorskip("distributed")
@@ -43,15 +41,11 @@ def running(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @contextmanager
-def job(path: Path, scheduler: str | None) -> Iterator[tuple[Job, Prospect]]:
+def job(path: Path, scheduler: str | None) -> Iterator[tuple[ShardedEngine, ShardedContext]]:
     engine = EngineOptions(STREAM if scheduler is None else DASK, scheduler=scheduler)
     layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine, "")
-    with opened_job(layout, OPTIONS, engine, plan, Stopwatch()) as opened:
-        surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
-        yield (
-            opened,
-            prospect(layout, opened.engine, OPTIONS, surveyed, 60, 2000, opened.workers, opened.watch),
-        )
+    with opened_sharded(layout, OPTIONS, engine, plan, Stopwatch()) as opened:
+        yield opened, opened.prepare(opened.survey())
 
 
 def as_labels(val: np.ndarray, n: int) -> LabelsInMemory:
@@ -69,31 +63,31 @@ class CannotRead:
         return False
 
 
-def started(opened: Job, ahead: Prospect) -> tuple[Ground, Held]:
-    opened.engine.give(as_labels(np.arange(0, ahead.surveyed.n, 5), ahead.surveyed.n))
-    return stages.take_stock(opened.engine, ahead, Labelled())
+def started(opened: ShardedEngine, context: ShardedContext) -> tuple[Ground, Held]:
+    opened.executor.give(as_labels(np.arange(0, context.kernel.surveyed.n, 5), context.kernel.surveyed.n))
+    return context.take_stock(Labelled())
 
 
 def finished(
-    opened: Job, ahead: Prospect, ground: Ground, start: Held
+    opened: ShardedEngine, context: ShardedContext, ground: Ground, start: Held
 ) -> tuple[np.ndarray, tuple[float, ...]]:
-    found, _ = stages.settle(ground, ahead, descend(ground, start, max_passes=4), certified=True)
-    return np.concatenate(opened.engine.run(Sides(found.split.rule))), found.psi
+    found = context.lowest_rows_first(ground, descend(ground, start, max_passes=4))
+    return np.concatenate(opened.executor.run(Sides(found.split.rule))), found.psi
 
 
 @pytest.fixture(scope="module")
 def expected(table: Path) -> tuple[np.ndarray, tuple[float, ...]]:
     """What one process with one shard gives."""
-    with job(table, None) as (opened, ahead):
-        return finished(opened, ahead, *started(opened, ahead))
+    with job(table, None) as (opened, context):
+        return finished(opened, context, *started(opened, context))
 
 
 def test_two_workers_give_what_one_process_gives_to_the_last_bit(
     table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
 ) -> None:
-    with job(table, running.address) as (opened, ahead):
-        assert opened.engine.n_workers == 2
-        sides, psi = finished(opened, ahead, *started(opened, ahead))
+    with job(table, running.address) as (opened, context):
+        assert opened.executor.n_workers == 2
+        sides, psi = finished(opened, context, *started(opened, context))
     np.testing.assert_array_equal(sides, expected[0])
     assert psi == expected[1]
 
@@ -101,16 +95,16 @@ def test_two_workers_give_what_one_process_gives_to_the_last_bit(
 def test_a_worker_that_is_killed_changes_nothing(
     cluster: Any, table: Path, tmp_path: Path, expected: tuple[np.ndarray, tuple[float, ...]]
 ) -> None:
-    with cluster(tmp_path) as own, job(table, own.address) as (opened, ahead):
-        start = started(opened, ahead)
+    with cluster(tmp_path) as own, job(table, own.address) as (opened, context):
+        start = started(opened, context)
         own.kill_worker(0)
-        sides, psi = finished(opened, ahead, *start)
+        sides, psi = finished(opened, context, *start)
         np.testing.assert_array_equal(sides, expected[0])
         assert psi == expected[1]
         own.scheduler.kill()
         own.scheduler.wait()
         with pytest.raises(ClusterError, match="is gone"):
-            opened.engine.run(Sides(start[1].rule))
+            opened.executor.run(Sides(start[1].rule))
 
 
 def test_traffic_per_pass_does_not_grow_with_the_rows(
@@ -120,14 +114,14 @@ def test_traffic_per_pass_does_not_grow_with_the_rows(
     for rows in (4000, 16_000):
         path = write(tmp_path / str(rows), rows, group=rows // 8)
         tap = wire_tap(running.address)
-        with job(path, tap.address) as (opened, ahead):
-            ground, start = started(opened, ahead)
+        with job(path, tap.address) as (opened, context):
+            ground, start = started(opened, context)
             proposal = propose(ground, start)
             before = tap.bytes
             for _ in range(5):
-                side_sums(opened.engine, proposal.best.rule, len(ground.limits.target))
+                side_sums(opened.executor, proposal.best.rule, len(ground.limits.target))
             traffic.append((tap.bytes - before) / 5)
-            client = opened.engine._client  # type: ignore[attr-defined]
+            client = opened.executor._client  # type: ignore[attr-defined]
             moved = client.run(lambda dask_worker: len(dask_worker.transfer_incoming_log))
             assert set(moved.values()) == {0}, "rows went from worker to worker"
         tap.close()
@@ -141,18 +135,18 @@ def test_a_worker_that_comes_before_the_factors_is_given_shards(
     with cluster(tmp_path, workers=1) as own:
         engine_options = EngineOptions(DASK, scheduler=own.address)
         layout, plan = layout_and_plan(ReadRequest(table), OPTIONS, engine_options, "")
-        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
-            surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
-            assert opened.engine.n_workers == 1
+        with opened_sharded(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            surveyed = opened.survey()
+            assert opened.executor.n_workers == 1
             own.add_worker()
             own.wait()
-            ahead = prospect(layout, opened.engine, OPTIONS, surveyed, 60, 2000, opened.workers, opened.watch)
-            assert opened.engine.n_workers == 2
-            start = started(opened, ahead)
+            context = opened.prepare(surveyed)
+            assert opened.executor.n_workers == 2
+            start = started(opened, context)
             # The one that was there from the start goes, and the newcomer takes over what it had.
             own.kill_worker(0)
-            sides, psi = finished(opened, ahead, *start)
-            assert opened.engine.n_workers == 1
+            sides, psi = finished(opened, context, *start)
+            assert opened.executor.n_workers == 1
     np.testing.assert_array_equal(sides, expected[0])
     assert psi == expected[1]
 
@@ -163,12 +157,12 @@ def test_a_late_worker_of_another_version_is_given_nothing(cluster: Any, table: 
     with cluster(tmp_path, workers=1) as own:
         engine_options = EngineOptions(DASK, scheduler=own.address)
         layout, plan = layout_and_plan(ReadRequest(table), OPTIONS, engine_options, "")
-        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+        with opened_sharded(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
             own.add_worker("--preload", str(other))
             own.wait()
-            look(layout, opened.engine, OPTIONS, opened.watch)
-            assert opened.engine.n_workers == 1
-            ((code, message),) = opened.engine.notes
+            opened.survey()
+            assert opened.executor.n_workers == 1
+            ((code, message),) = opened.executor.notes
     assert code == "worker_not_used"
     assert "has clustersplit 9.9.9" in message and message.endswith("it is given nothing to do")
 
@@ -177,12 +171,12 @@ def test_a_shard_that_was_made_anew_behind_our_back_is_told_everything_again(
     table: Path, running: Any, expected: tuple[np.ndarray, tuple[float, ...]]
 ) -> None:
     """As the cluster does when a worker is cut off for a moment and comes back under the same address."""
-    with job(table, running.address) as (opened, ahead):
-        start = started(opened, ahead)
-        engine: Any = opened.engine
+    with job(table, running.address) as (opened, context):
+        start = started(opened, context)
+        engine: Any = opened.executor
         seat = engine._seats[1]
         engine._seats[1] = engine._open(seat.opening, seat.address)
-        sides, psi = finished(opened, ahead, *start)
+        sides, psi = finished(opened, context, *start)
         assert [seat.losses for seat in engine._seats] == [0, 1, 0, 0]
     np.testing.assert_array_equal(sides, expected[0])
     assert psi == expected[1]
@@ -220,12 +214,12 @@ def test_labels_are_read_where_the_rows_are_or_sent_once(
         tap = wire_tap(running.address)
         engine_options = EngineOptions(DASK, scheduler=tap.address)
         layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine_options, "")
-        with opened_job(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
-            surveyed = look(layout, opened.engine, OPTIONS, opened.watch)
+        with opened_sharded(layout, OPTIONS, engine_options, plan, Stopwatch()) as opened:
+            surveyed = opened.survey()
             before = tap.bytes
-            assert claimed.give_labels(opened.engine, files, labels) == shared
+            assert claimed.give_labels(opened.executor, files, labels) == shared
             for _ in range(5):
-                found = claimed.count_labels(opened.engine, len(surveyed.limits.target), 2)
+                found = claimed.count_labels(opened.executor, len(surveyed.limits.target), 2)
             traffic.append(tap.bytes - before)
             assert found.counts.sum(axis=0).tolist() == [(~members).sum(), members.sum()]
         tap.close()

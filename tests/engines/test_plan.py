@@ -168,7 +168,7 @@ RUN = """
 import json, sys
 import numpy as np
 import scipy.linalg, scipy.sparse
-import clustersplit_cli.pipeline.run as pipeline
+import clustersplit_cli.pipeline.local as pipeline
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.progress import peak_memory
@@ -180,7 +180,7 @@ rng, features = np.random.default_rng(0), np.empty((n, d), np.float32)
 for row in range(0, n, 100):
     features[row : row + 100] = rng.standard_normal((len(features[row : row + 100]), d))
 dataset = Dataset(features, tuple(map(str, range(d))), (), {}, np.arange(n), n)
-report = pipeline.split(dataset, check_options(SplitOptions(**options))).report
+report = pipeline.partition(dataset, check_options(SplitOptions(**options))).report
 print(json.dumps([report.plan.geometry, report.plan.bytes, peak_memory() - before]))
 """
 

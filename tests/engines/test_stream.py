@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.baselines import random_mmd
 from clustersplit_cli.core.duplicates import lowest_rows_first
-from clustersplit_cli.core.mmd.estimators import subsample_mmd
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.lloyd import descend as local_descent
 from clustersplit_cli.core.search.problem import evaluate
@@ -27,16 +27,16 @@ from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engines import store as stores
 from clustersplit_cli.engines.descent import descend
 from clustersplit_cli.engines.finishing import Accounts, Sides
+from clustersplit_cli.engines.options import STREAM, EngineOptions
+from clustersplit_cli.engines.plan import plan_stream
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
-from clustersplit_cli.pipeline import blockwise_search as stages
-from clustersplit_cli.pipeline import run as pipeline
-from clustersplit_cli.pipeline.assessment import upper_bound
-from clustersplit_cli.pipeline.blockwise import Prospect, look, prospect
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.local import LocalSplit, partition, prepared_split
+from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedEngine
+from clustersplit_cli.progress import Stopwatch, silent
 
 LANDMARKS = 60
 STEPS = 3
@@ -51,13 +51,24 @@ def options(**given: Any) -> CheckedOptions:
 @contextmanager
 def streaming(
     path: Path, how: CheckedOptions, room: Room = ROOMS[MEMORY], threads: int = 1, **request: Any
-) -> Iterator[tuple[Layout, StreamEngine, Prospect]]:
+) -> Iterator[tuple[Layout, StreamEngine, ShardedContext]]:
     with pool(threads) as workers:
         landmarks = None if how.is_linear else LANDMARKS
         layout = open_layout(ReadRequest(path, **request), landmarks or 0)
-        engine, watch = StreamEngine(layout, room, workers), Stopwatch()
-        surveyed = look(layout, engine, how, watch)
-        yield layout, engine, prospect(layout, engine, how, surveyed, landmarks, 2000, workers, watch)
+        executor, engine_options = StreamEngine(layout, room, workers), EngineOptions(STREAM)
+        plan = plan_stream(layout, landmarks, budget=how.budget, threads=threads, reason="")
+        engine = ShardedEngine(
+            layout,
+            how,
+            engine_options,
+            replace(plan, sample_rows=2000),
+            executor,
+            None,
+            workers,
+            Stopwatch(),
+            silent,
+        )
+        yield layout, executor, engine.prepare(engine.survey())
 
 
 def give(engine: StreamEngine, val: np.ndarray, n: int = 6000) -> None:
@@ -65,25 +76,23 @@ def give(engine: StreamEngine, val: np.ndarray, n: int = 6000) -> None:
 
 
 def refined(
-    engine: StreamEngine, ahead: Prospect, val: np.ndarray, steps: int = STEPS
+    engine: StreamEngine, context: ShardedContext, val: np.ndarray, steps: int = STEPS
 ) -> tuple[np.ndarray, Any]:
     """The validation rows after some steps from a given split, and the descent."""
     give(engine, val)
-    ground, start = stages.take_stock(engine, ahead, Labelled())
-    found, _ = stages.settle(ground, ahead, descend(ground, start, max_passes=2 * steps), certified=True)
+    ground, start = context.take_stock(Labelled())
+    found = context.lowest_rows_first(ground, descend(ground, start, max_passes=2 * steps))
     return np.flatnonzero(np.concatenate(engine.run(Sides(found.split.rule))) == VAL), found
 
 
 @contextmanager
-def in_memory(
-    path: Path, how: CheckedOptions, **request: Any
-) -> Iterator[tuple[pipeline.Setting, np.ndarray]]:
+def in_memory(path: Path, how: CheckedOptions, **request: Any) -> Iterator[tuple[LocalSplit, np.ndarray]]:
     dataset = load(ReadRequest(path, **request))
-    with pipeline.prepared_setting(dataset, how, Stopwatch()) as setting:
+    with prepared_split(dataset, how) as setting:
         yield setting, random_splits(setting.problem.constraints, [np.random.default_rng(5)])
 
 
-def local_rows(setting: pipeline.Setting, start: np.ndarray, steps: int = STEPS) -> np.ndarray:
+def local_rows(setting: LocalSplit, start: np.ndarray, steps: int = STEPS) -> np.ndarray:
     problem = setting.problem
     end = local_descent(problem, start, Selection(problem.constraints), max_iter=steps, dtype=np.float64)
     codes = problem.constraints.cells.codes
@@ -112,8 +121,8 @@ def test_from_the_same_split_stream_and_local_go_to_the_same_rows(table: Path, g
         val = setting.dataset.rows[start[:, 0]]
         expected = local_rows(setting, start)
         psi = evaluate(setting.problem, np.isin(setting.dataset.rows, expected)).psi
-    with streaming(table, how) as (_, engine, ahead):
-        rows, found = refined(engine, ahead, val)
+    with streaming(table, how) as (_, engine, context):
+        rows, found = refined(engine, context, val)
     np.testing.assert_array_equal(rows, expected)
     assert found.split.state.psi == pytest.approx(psi, rel=1e-8)
     assert list(found.psi) == sorted(found.psi, reverse=True)
@@ -133,9 +142,9 @@ def test_rows_that_are_left_out_keep_their_positions(table: Path, tmp_path: Path
     with in_memory(broken, how, **request) as (setting, start):
         val, expected = setting.dataset.rows[start[:, 0]], local_rows(setting, start)
         n_dropped = setting.dataset.n_dropped
-    with streaming(broken, how, **request) as (_, engine, ahead):
-        rows, _ = refined(engine, ahead, val)
-        assert ahead.surveyed.found.n_invalid == n_dropped > 0
+    with streaming(broken, how, **request) as (_, engine, context):
+        rows, _ = refined(engine, context, val)
+        assert context.kernel.surveyed.found.n_invalid == n_dropped > 0
     np.testing.assert_array_equal(rows, expected)
 
 
@@ -146,10 +155,10 @@ def test_neither_threads_nor_where_factors_are_kept_change_a_bit(
 ) -> None:
     how = options()
     val = np.arange(0, 6000, 5)
-    with streaming(table, how) as (_, engine, ahead):
-        expected, wanted = refined(engine, ahead, val)
-    with streaming(table, how, ROOMS[place], threads) as (_, engine, ahead):
-        rows, found = refined(engine, ahead, val)
+    with streaming(table, how) as (_, engine, context):
+        expected, wanted = refined(engine, context, val)
+    with streaming(table, how, ROOMS[place], threads) as (_, engine, context):
+        rows, found = refined(engine, context, val)
         (_, where, _) = engine.run(Accounts())[0]
     assert where == place
     np.testing.assert_array_equal(rows, expected)
@@ -160,10 +169,10 @@ def test_neither_threads_nor_where_factors_are_kept_change_a_bit(
 def test_landmarks_and_samples_do_not_depend_on_row_groups(table: Path, tmp_path: Path, write: Any) -> None:
     other = write(tmp_path / "other", files=2, group=5000)
     with streaming(table, options()) as (_, _, one), streaming(other, options()) as (_, _, two):
-        np.testing.assert_array_equal(one.plan.centres, two.plan.centres)
-        np.testing.assert_array_equal(one.sample.numbers, two.sample.numbers)
-        np.testing.assert_array_equal(one.sample.raw, two.sample.raw)
-        assert one.prepared.kernel.gamma == pytest.approx(two.prepared.kernel.gamma, rel=1e-14)
+        np.testing.assert_array_equal(one.kernel.plan.centres, two.kernel.plan.centres)
+        np.testing.assert_array_equal(one.kernel.sample.numbers, two.kernel.sample.numbers)
+        np.testing.assert_array_equal(one.kernel.sample.raw, two.kernel.sample.raw)
+        assert one.kernel.prepared.kernel.gamma == pytest.approx(two.kernel.prepared.kernel.gamma, rel=1e-14)
 
 
 def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table: Path) -> None:
@@ -171,40 +180,36 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
     with in_memory(table, how) as (setting, start):
         members = start[:, 0]
         random = random_mmd(setting.problem, setting.streams.baseline)
-        bound, tighter = upper_bound(setting, looking=False), upper_bound(setting)
+        bound, tighter = setting.bound(looking=False), setting.bound()
         assert bound is not None and tighter is not None and tighter < bound
-        estimate = subsample_mmd(
-            setting.prepared.features, setting.prepared.kernel, members, 2000, setting.streams.samples
-        )
+        estimate = setting.subsample(setting.measure(members))
         val, trace = setting.dataset.rows[members], setting.problem.trace
-    with streaming(table, how) as (layout, engine, ahead):
+    with streaming(table, how) as (_, engine, context):
         give(engine, val)
-        ground, held = stages.take_stock(engine, ahead, Labelled())
-        found = stages.random_baseline(ground, ahead.streams.baseline)
-        assert found.values == pytest.approx(random.values, rel=1e-5)
-        assert stages.upper_bound(ground, ahead, "always") == pytest.approx(bound, rel=1e-5)
-        mine = stages.subsample(layout, ground, ahead, held.rule)
-        assert mine is not None and mine.estimate is not None and estimate is not None
-        assert mine.estimate.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)
-        assert ahead.trace == pytest.approx(trace, rel=1e-8)
+        held = context.measure(Labelled())
+        assert context.random_baseline(held).values == pytest.approx(random.values, rel=1e-5)
+        assert context.bound() == pytest.approx(bound, rel=1e-5)
+        mine = context.subsample(held)
+        assert mine is not None and estimate is not None
+        assert mine.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)
+        assert mine == context.subsample(held)
+        assert context.kernel.trace == pytest.approx(trace, rel=1e-8)
 
 
 def test_a_search_on_a_sample_comes_within_a_hundredth_of_a_search_on_all_rows(table: Path) -> None:
     how = options(effort="fast")
-    local = pipeline.split(load(ReadRequest(table)), how)
-    with pool(1) as workers, streaming(table, how) as (_, engine, ahead):
-        weights, _ = stages.explore(ahead, how, workers)
-        ground, lifted = stages.lift(engine, ahead, weights)
-        found = descend(ground, lifted, max_passes=6)
-    assert len(ahead.sample.numbers) < 6000
+    local = partition(load(ReadRequest(table)), how)
+    with streaming(table, how) as (_, _, context):
+        found = context.refine(context.explore()).refined
+    assert len(context.kernel.sample.numbers) < 6000
     assert found.split.state.mmd_squared**0.5 >= 0.99 * local.report.mmd.value
-    np.testing.assert_array_equal(found.split.counts, ahead.surveyed.limits.target)
+    np.testing.assert_array_equal(found.split.counts, context.kernel.surveyed.limits.target)
 
 
 def test_a_shard_that_forgets_everything_does_a_task_all_the_same(table: Path) -> None:
-    with streaming(table, options()) as (_, engine, ahead):
+    with streaming(table, options()) as (_, engine, context):
         give(engine, np.arange(0, 6000, 5))
-        ground, start = stages.take_stock(engine, ahead, Labelled())
+        ground, start = context.take_stock(Labelled())
         found = descend(ground, start, max_passes=2)
         before = engine.run(Sides(found.split.rule))[0]
         old = engine._shard
@@ -255,12 +260,12 @@ def test_a_disk_that_fills_up_while_factors_are_written_means_computing_again(
             self.closed = True
 
     val = np.arange(0, 6000, 5)
-    with streaming(table, options()) as (_, engine, ahead):
-        expected, wanted = refined(engine, ahead, val)
+    with streaming(table, options()) as (_, engine, context):
+        expected, wanted = refined(engine, context, val)
     for room, place in ((10**9, SPILL), (900_000, NOWHERE)):
         monkeypatch.setattr(stores, "_spill_file", lambda _, size, room=room: FullDisk(room))
-        with streaming(table, options(), ROOMS[SPILL]) as (_, engine, ahead):
-            rows, found = refined(engine, ahead, val)
+        with streaming(table, options(), ROOMS[SPILL]) as (_, engine, context):
+            rows, found = refined(engine, context, val)
             assert engine.run(Accounts())[0][1] == place
             engine.close()
         np.testing.assert_array_equal(rows, expected)

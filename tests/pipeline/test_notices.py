@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.pipeline.local import partition, prepared_split
 from clustersplit_cli.pipeline.notices import notices
-from clustersplit_cli.pipeline.run import find_split, prepared_setting, report_on, split
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.run import assess
 
 Maker = Callable[..., Dataset]
 
 
 def warnings_of(dataset: Dataset, **options: Any) -> dict[str, str]:
-    report = split(dataset, check_options(SplitOptions(certify="never", effort="fast", **options))).report
+    report = partition(dataset, check_options(SplitOptions(certify="never", effort="fast", **options))).report
     assert len({notice.code for notice in report.warnings}) == len(report.warnings)
     return {notice.code: notice.message for notice in report.warnings}
 
@@ -130,14 +130,14 @@ def test_mostly_tiny_cells_leave_a_split_no_freedom(make_dataset: Maker, X: NDAr
 
 
 def test_a_search_cut_short_says_so(make_dataset: Maker, X: NDArray[Any]) -> None:
-    options, watch = check_options(SplitOptions(certify="never", effort="fast", max_iter=7)), Stopwatch()
-    with prepared_setting(make_dataset(X), options, watch) as setting:
-        found = find_split(setting)
-        whole = report_on(setting, found, config={}, stopwatch=watch)
-        cut = report_on(setting, replace(found, converged=False), config={}, stopwatch=watch)
+    options = check_options(SplitOptions(certify="never", effort="fast", max_iter=7))
+    with prepared_split(make_dataset(X), options) as context:
+        found = context.refine(context.explore())
+        whole = assess(context, found, {})
+        cut = assess(context, replace(found, converged=False), {})
     assert found.converged and notices(whole) == ()
-    assert [notice.code for notice in notices(cut)] == ["not_converged"]
-    assert "had not converged after 7 iterations; raise --max-iter" in notices(cut)[0].message
+    ((code, message),) = notices(cut)
+    assert code == "not_converged" and "had not converged after 7 iterations; raise --max-iter" in message
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -9,9 +9,9 @@ from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline import portrait as portray
-from clustersplit_cli.pipeline import run as pipeline
-from clustersplit_cli.progress import Stopwatch
-from clustersplit_cli.reports.portrait import Portrait
+from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.local import partition, prepared_partition, prepared_split
+from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
 N, D = 90, 5
 
@@ -35,8 +35,8 @@ def dataset() -> Dataset:
 
 
 def portrait_of(dataset: Dataset, members: np.ndarray, **changes: str) -> Portrait:
-    with pipeline.prepared_setting(dataset, options(**changes), Stopwatch()) as setting:
-        return pipeline.portrait_of(setting, members)
+    with prepared_split(dataset, options(**changes)) as context:
+        return context.portrait(context.measure(members))
 
 
 def test_the_map_of_a_linear_kernel_is_pca(dataset: Dataset) -> None:
@@ -74,12 +74,12 @@ def test_the_features_that_differ_most_come_first(dataset: Dataset) -> None:
 
 
 def test_the_random_splits_are_those_of_the_report(dataset: Dataset) -> None:
-    split = pipeline.split(dataset, options(), with_portrait=True)
-    assert split.portrait is not None
+    split = partition(dataset, options(), with_portrait=True)
+    assert isinstance(split.portrait, Portrait)
     random = split.report.baselines.random
     assert len(split.portrait.random_mmds) == random.n
     assert np.mean(split.portrait.random_mmds) == pytest.approx(random.mmd_mean)
-    again = portrait_of(dataset, np.isin(dataset.rows, split.val))
+    again = portrait_of(dataset, np.isin(dataset.rows, split.parts.val))
     assert again == split.portrait
 
 
@@ -101,12 +101,11 @@ def test_one_direction_is_enough_for_a_map() -> None:
 
 def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
     from clustersplit_cli.core.search.partition import evaluate_partition, measure, rest_squared
-    from clustersplit_cli.pipeline.partitioning import Parting, parted_setting, partition
-    from clustersplit_cli.pipeline.portrait import ROWS_PER_PART, portray_parts
+    from clustersplit_cli.pipeline.portrait import ROWS_PER_PART
 
-    found = partition(dataset, options(gamma="0.05"), Parting(folds=3), with_portrait=True)
-    portrait, labels = found.portrait, found.labels
-    assert portrait is not None
+    found = partition(dataset, options(gamma="0.05"), PartitionOptions(folds=3), with_portrait=True)
+    portrait, labels = found.portrait, found.parts.labels
+    assert isinstance(portrait, PartsPortrait)
     distances = ((dataset.features[:, None] - dataset.features[None]) ** 2).sum(axis=2)
     kernel = np.exp(-0.05 * distances)
     own = labels[:, None] == labels[None]
@@ -122,10 +121,10 @@ def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
             inside = labels == part
             assert shift == pytest.approx((column[inside].mean() - column[~inside].mean()) / column.std())
     assert np.shape(portrait.random_rest) == (20, 3)
-    with parted_setting(dataset, options(gamma="0.05"), Parting(folds=3), Stopwatch()) as setting:
-        geometry = setting.held.geometry
+    with prepared_partition(dataset, options(gamma="0.05"), PartitionOptions(folds=3)) as context:
+        geometry = context.kernel.geometry
         measured = evaluate_partition(geometry, labels, 3)
         state = measure(geometry, labels[:, None], 3, np.float64)
         np.testing.assert_allclose(rest_squared(state)[0], measured.rest_squared, rtol=1e-6)
-        again = portray_parts(setting, labels, np.array(portrait.random_rest))
+        again = context.portrait(context.measure(labels))
     assert again == portrait

@@ -19,16 +19,17 @@ from clustersplit_cli.core.search.solution import Step
 from clustersplit_cli.data.dataset import Dataset, Extent
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.assessment import certify
-from clustersplit_cli.pipeline.run import Split, Streams, find_split, plan, prepared_setting, report_on, split
+from clustersplit_cli.pipeline.context import Streams, plan
+from clustersplit_cli.pipeline.local import certify, partition, prepared_split
+from clustersplit_cli.pipeline.run import Run, assess
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch
 
 Maker = Callable[..., Dataset]
 
 
-def run(dataset: Dataset, **options: Any) -> Split:
-    return split(dataset, check_options(SplitOptions(**{"effort": "fast", **options})))
+def run(dataset: Dataset, **options: Any) -> Run:
+    return partition(dataset, check_options(SplitOptions(**{"effort": "fast", **options})))
 
 
 def clustered(n: int, seed: int = 0, dtype: type = np.float64) -> NDArray[Any]:
@@ -45,13 +46,13 @@ def test_a_report_states_what_the_split_is(
     labels = np.repeat(["a", "b", "c"], [100, 60, 41])
     found = run(make_dataset(clustered(201, 1, dtype), label=labels), kernel=kernel, tolerance=tolerance)
     report = found.report
-    assert found.val.dtype == found.train.dtype == np.int64
-    assert np.array_equal(np.sort(np.concatenate([found.train, found.val])), np.arange(201))
-    assert (np.diff(found.train) > 0).all() and (np.diff(found.val) > 0).all()
-    assert (report.sizes.train, report.sizes.val) == (len(found.train), len(found.val))
+    assert found.parts.val.dtype == found.parts.train.dtype == np.int64
+    assert np.array_equal(np.sort(np.concatenate([found.parts.train, found.parts.val])), np.arange(201))
+    assert (np.diff(found.parts.train) > 0).all() and (np.diff(found.parts.val) > 0).all()
+    assert (report.sizes.train, report.sizes.val) == (len(found.parts.train), len(found.parts.val))
     assert report.constraints.all_satisfied
     for cell in report.constraints.cells:
-        assert cell.actual == (labels[found.val] == cell.cell["label"]).sum()
+        assert cell.actual == (labels[found.parts.val] == cell.cell["label"]).sum()
         assert cell.size == (labels == cell.cell["label"]).sum()
         assert cell.lower <= cell.actual <= cell.upper
     if tolerance == "0":
@@ -82,14 +83,14 @@ def test_the_trace_never_rises_not_even_by_rounding(seed: int, make_dataset: Mak
 
 
 def test_a_step_that_differs_from_the_end_by_rounding_alone_is_no_step(make_dataset: Maker) -> None:
-    options, watch = check_options(SplitOptions(certify="never", effort="fast")), Stopwatch()
-    with prepared_setting(make_dataset(clustered(60)), options, watch) as setting:
-        found = find_split(setting)
-        psi = report_on(setting, found, config={}, stopwatch=watch).measured.psi
+    options = check_options(SplitOptions(certify="never", effort="fast"))
+    with prepared_split(make_dataset(clustered(60)), options) as context:
+        found = context.refine(context.explore())
+        searched, psi = context.account(found), found.measured.psi
         values = [("start", 2 * psi), ("lloyd", psi), ("polish", np.nextafter(psi, 0)), ("lloyd", psi)]
         steps = tuple(Step(phase, number, float(value)) for number, (phase, value) in enumerate(values))
-        outcome = report_on(setting, replace(found, steps=steps), config={}, stopwatch=watch)
-    trace = summarize(outcome, watch).trace
+        result = assess(context, found, {}, replace(searched, steps=steps))
+    trace = summarize(result, Stopwatch()).trace
     assert [(point.phase, point.iteration, point.psi) for point in trace] == [
         ("start", 0, 2 * psi),
         ("lloyd", 1, psi),
@@ -101,8 +102,8 @@ def test_positions_are_those_of_the_input_rows(make_dataset: Maker) -> None:
     dataset = make_dataset(clustered(50))
     rows = np.sort(np.random.default_rng(0).choice(1000, 50, replace=False))
     plain, moved = run(dataset), run(replace(dataset, rows=rows, n_rows=1000))
-    assert np.array_equal(moved.val, rows[plain.val])
-    assert np.array_equal(moved.train, rows[plain.train])
+    assert np.array_equal(moved.parts.val, rows[plain.parts.val])
+    assert np.array_equal(moved.parts.train, rows[plain.parts.train])
 
 
 def test_joint_cells_keep_their_shares(make_dataset: Maker) -> None:
@@ -113,7 +114,7 @@ def test_joint_cells_keep_their_shares(make_dataset: Maker) -> None:
     assert len(cells) == 12
     for cell in cells:
         inside = (label == cell.cell["label"]) & (domain == cell.cell["domain"])
-        assert cell.target == int(0.29 * inside.sum() + 0.5) == inside[found.val].sum()
+        assert cell.target == int(0.29 * inside.sum() + 0.5) == inside[found.parts.val].sum()
 
 
 def test_balanced_rounding_meets_the_total_exactly(make_dataset: Maker) -> None:
@@ -126,7 +127,7 @@ def test_equal_seeds_give_equal_splits_and_other_seeds_other_searches(make_datas
     rng = np.random.default_rng(3)
     dataset = make_dataset(rng.normal(size=(400, 10)), label=rng.integers(0, 3, 400))
     one, same = run(dataset, seed=1), run(dataset, seed=1)
-    assert np.array_equal(one.val, same.val)
+    assert np.array_equal(one.parts.val, same.parts.val)
     assert one.report.objective == same.report.objective and one.report.trace == same.report.trace
     assert run(dataset, seed=2).report.restarts != one.report.restarts
 
@@ -142,7 +143,7 @@ def test_the_number_of_workers_changes_nothing(kernel: str, nystrom: str, make_d
     dataset = make_dataset(X, label=rng.integers(0, 3, 2600))
     found = [run(dataset, kernel=kernel, nystrom=nystrom, threads=t, certify="never") for t in (1, 2, 3)]
     for other in found[1:]:
-        assert np.array_equal(found[0].val, other.val)
+        assert np.array_equal(found[0].parts.val, other.parts.val)
         assert found[0].report.objective == other.report.objective
         assert found[0].report.trace == other.report.trace
         assert found[0].report.restarts == other.report.restarts
@@ -156,7 +157,7 @@ def test_among_equal_rows_of_a_cell_the_lowest_go_to_validation(
     kinds, labels = rng.integers(0, 20, 1300), rng.integers(0, 2, 1300)
     dataset = make_dataset(rng.normal(size=(20, 7)).astype(np.float32)[kinds], label=labels)
     found = run(dataset, kernel=kernel, certify="never")
-    chosen = np.isin(np.arange(1300), found.val)
+    chosen = np.isin(np.arange(1300), found.parts.val)
     mixed = 0
     for kind, label in itertools.product(range(20), range(2)):
         rows = chosen[(kinds == kind) & (labels == label)]
@@ -170,7 +171,7 @@ import sys
 import numpy as np
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.run import split
+from clustersplit_cli.pipeline.local import partition
 
 rng = np.random.default_rng(6)
 X = rng.normal(size=(1200, 30)).astype(np.float32)
@@ -179,8 +180,8 @@ names = tuple(map(str, range(30)))
 labels = Categories(rng.integers(0, 3, 1200).astype(np.int32), (0, 1, 2))
 dataset = Dataset(X, names, names, {"label": labels}, np.arange(1200), 1200)
 for kernel in ("rbf", "linear"):
-    found = split(dataset, check_options(SplitOptions(kernel=kernel, effort="fast", certify="never")))
-    sys.stdout.write(f"{found.val.tobytes().hex()} {found.report.objective.psi.hex()}\\n")
+    found = partition(dataset, check_options(SplitOptions(kernel=kernel, effort="fast", certify="never")))
+    sys.stdout.write(f"{found.parts.val.tobytes().hex()} {found.report.objective.psi.hex()}\\n")
 """
 
 
@@ -206,7 +207,7 @@ def test_cbc_in_every_step_finds_what_selection_finds(tolerance: str, make_datas
     default, cbc = run(dataset, **options), run(dataset, solver="cbc", **options)
     assert (default.report.config["solver"], cbc.report.config["solver"]) == ("selection", "cbc")
     # Normal features have no ties: at every threshold the costs are further apart than CBC can blur.
-    assert np.array_equal(default.val, cbc.val)
+    assert np.array_equal(default.parts.val, cbc.parts.val)
     assert default.report.objective == cbc.report.objective
 
 
@@ -243,7 +244,7 @@ def test_certificates_by_choice(make_dataset: Maker, monkeypatch: pytest.MonkeyP
     by_cbc, without = run(dataset).report.certificate, run(dataset, certify="never").report.certificate
     assert by_cbc is not None and (by_cbc.backend, by_cbc.n_lps) == ("cbc", 2)
     assert without is None
-    monkeypatch.setattr("clustersplit_cli.pipeline.assessment.CBC_CERTIFICATE_ROWS", 59)
+    monkeypatch.setattr("clustersplit_cli.pipeline.local.CBC_CERTIFICATE_ROWS", 59)
     large, always = run(dataset).report.certificate, run(dataset, certify="always").report.certificate
     assert large is not None and (large.backend, large.status, large.integral) == (
         "threshold",
@@ -257,9 +258,9 @@ def test_certificates_by_choice(make_dataset: Maker, monkeypatch: pytest.MonkeyP
 def test_a_split_of_someone_else_is_told_to_be_no_fixed_point(make_dataset: Maker) -> None:
     from clustersplit_cli.core.search.problem import evaluate
 
-    with prepared_setting(make_dataset(clustered(80)), check_options(SplitOptions()), Stopwatch()) as setting:
-        problem = setting.problem
-        best = find_split(setting).members
+    with prepared_split(make_dataset(clustered(80)), check_options(SplitOptions())) as context:
+        problem = context.problem
+        best = context.find()
         poor = np.zeros(80, dtype=bool)
         poor[np.random.default_rng(0).permutation(80)[:16]] = True
         for members, status in ((best, "optimal"), (poor, "not a fixed point")):
@@ -271,7 +272,7 @@ def test_a_split_of_someone_else_is_told_to_be_no_fixed_point(make_dataset: Make
 def test_nystrom_on_all_rows_finds_the_exact_split(make_dataset: Maker) -> None:
     dataset = make_dataset(clustered(150, 9))
     exact, approximate = run(dataset, nystrom="off"), run(dataset, nystrom="150")
-    assert np.array_equal(exact.val, approximate.val)
+    assert np.array_equal(exact.parts.val, approximate.parts.val)
     assert approximate.report.mmd.geometry == "nystrom"
     assert approximate.report.objective.psi == pytest.approx(exact.report.objective.psi, rel=1e-8)
     sample = approximate.report.mmd.subsample
@@ -315,20 +316,20 @@ def test_the_plan_is_known_before_reading_or_not_at_all() -> None:
 def test_two_rows_are_split(make_dataset: Maker) -> None:
     for kernel in ("rbf", "linear", "cosine", "polynomial"):
         found = run(make_dataset(np.array([[0.0, 1.0], [1.0, 0.5]])), kernel=kernel, holdout="0.5")
-        assert (len(found.train), len(found.val)) == (1, 1)
+        assert (len(found.parts.train), len(found.parts.val)) == (1, 1)
         assert found.report.objective.psi == pytest.approx(0, abs=1e-12)
 
 
 def test_cells_of_one_row_take_their_side(make_dataset: Maker) -> None:
     labels = np.concatenate([np.zeros(58), [1, 2]])
     found = run(make_dataset(clustered(60), label=labels), holdout="0.5")
-    assert {58, 59} <= set(found.val.tolist())
+    assert {58, 59} <= set(found.parts.val.tolist())
 
 
 def test_rows_that_are_equal_within_every_cell_are_split_by_number(make_dataset: Maker) -> None:
     X = np.repeat(np.random.default_rng(11).normal(size=(3, 2)), 10, axis=0)
     found = run(make_dataset(X, label=np.repeat([0, 1, 2], 10)))
-    assert found.val.tolist() == [0, 1, 10, 11, 20, 21]
+    assert found.parts.val.tolist() == [0, 1, 10, 11, 20, 21]
 
 
 def test_ten_thousand_cells_are_split(make_dataset: Maker) -> None:
@@ -336,7 +337,7 @@ def test_ten_thousand_cells_are_split(make_dataset: Maker) -> None:
     labels = np.repeat(np.arange(10_000), 2)
     dataset = make_dataset(rng.normal(size=(20_000, 3)).astype(np.float32), label=labels)
     found = run(dataset, holdout="0.5", kernel="linear", restarts=2, certify="never")
-    assert (np.bincount(labels[found.val]) == 1).all()
+    assert (np.bincount(labels[found.parts.val]) == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -350,7 +351,7 @@ def test_the_unit_of_the_features_does_not_matter(
     plain = run(make_dataset(X), kernel=kernel, effort="normal", certify="never")
     scaled = run(make_dataset((X * scale).astype(dtype)), kernel=kernel, effort="normal")
     certificate = scaled.report.certificate
-    assert np.array_equal(plain.val, scaled.val)
+    assert np.array_equal(plain.parts.val, scaled.parts.val)
     assert certificate is not None and certificate.status == "optimal"
 
 
@@ -375,7 +376,7 @@ def test_a_tolerance_that_could_empty_a_side_never_does(tolerance: str, make_dat
         rng = np.random.default_rng(seed)
         n = int(rng.integers(3, 40))
         found = run(make_dataset(rng.normal(size=(n, 2))), holdout="0.4", tolerance=tolerance)
-        assert 0 < len(found.val) < n
+        assert 0 < len(found.parts.val) < n
         certificate = found.report.certificate
         assert certificate is not None and certificate.status == "optimal"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
-    from clustersplit_cli.pipeline.run import Split
+    from clustersplit_cli.pipeline.run import Run
     from clustersplit_cli.progress import Progress
 
 _LEAVE_ONE_OUT = "leave-one-domain-out"
@@ -38,6 +38,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     from clustersplit_cli.cli.commands.split import inputs_of, read_request, reading_config
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.pipeline import baseline as baselines
+    from clustersplit_cli.pipeline.local import opened_local
     from clustersplit_cli.progress import Stopwatch
 
     watch = Stopwatch()
@@ -68,16 +69,16 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
                 for name in baselines.domains_to_leave(domains, None):
                     outputs[name] = _below(output, name)
                     _prepare(outputs[name], inputs, console)
+            local = stack.enter_context(
+                opened_local(dataset, baselines.without_search(checked), watch=watch, progress=progress)
+            )
             found = list(
                 baselines.baseline(
                     strategy,
-                    dataset,
-                    checked,
+                    local,
                     domains=domains,
                     leave=given["leave"],
                     config=reading_config(request, dataset, output),
-                    stopwatch=watch,
-                    progress=progress,
                 )
             )
         for left_out, split in found:
@@ -154,7 +155,7 @@ def _directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[No
         raise
 
 
-def _write(output: Output, dataset: Dataset, split: Split, console: Console, *, quiet: bool) -> None:
+def _write(output: Output, dataset: Dataset, split: Run, console: Console, *, quiet: bool) -> None:
     from clustersplit_cli.reports.terminal import render_summary, render_warnings
 
     paths = output.write(dataset, split)

@@ -48,8 +48,8 @@ def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, A
             dataset = load(request, progress)
             found = sizes_in_memory(dataset, checked, given["k"], report_path(request.path))
         else:
-            with counting_job(request, checked, engine, reason, progress) as job:
-                found = sizes_in_pieces(job, given["k"], report_path(request.path))
+            with counting_job(request, checked, engine, reason, progress) as sharded:
+                found = sizes_in_pieces(sharded, given["k"], report_path(request.path))
     if given["json"]:
         print_to_stdout(render_json(found))
     if given["quiet"]:

@@ -343,8 +343,10 @@ def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -
     asked = given["engine"] != AUTO
     why = "a URL is read in pieces" if task.is_remote else "read in pieces: all rows do not fit memory"
     reason = f"--engine {engine.engine} was asked for" if asked else why
-    with running_job(request, given, task.checked, engine, reason, console) as job:
-        report = mmd_in_pieces(job, _sides(task, job.layout.n_rows), task.config(), None)
+    with running_job(request, given, task.checked, engine, reason, console) as sharded:
+        report = mmd_in_pieces(
+            replace(sharded, searching=False), _sides(task, sharded.layout.n_rows), task.config(), None
+        )
     if task.run is None:
         return report
     stated = [(file.get("bytes"), file.get("sha256")) for file in task.run.report["input"]["files"]]

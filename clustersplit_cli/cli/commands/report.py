@@ -68,26 +68,24 @@ def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
 def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any) -> Portrait:
     import numpy as np
 
-    from clustersplit_cli.pipeline import run as pipeline
-    from clustersplit_cli.progress import Stopwatch
+    from clustersplit_cli.pipeline.local import prepared_split
 
     _refuse_other_rows(run.directory, [run.train, run.val], dataset)
     members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
-    with pipeline.prepared_setting(dataset, options, Stopwatch(), progress) as setting:
-        return pipeline.portrait_of(setting, members)
+    with prepared_split(dataset, options, progress) as context:
+        return context.portrait(context.measure(members))
 
 
 def _parts_portrait(
     run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
 ) -> PartsPortrait:
-    from clustersplit_cli.pipeline.partitioning import parted_setting, portrait_of_parts
-    from clustersplit_cli.progress import Stopwatch
-    from clustersplit_cli.verification.parts import stated_parting
+    from clustersplit_cli.pipeline.local import prepared_partition
+    from clustersplit_cli.verification.parts import stated_partition
 
     _refuse_other_rows(run.directory, list(run.parts.values()), dataset)
-    parting = stated_parting(content["config"])
-    with parted_setting(dataset, options, parting, Stopwatch(), progress) as setting:
-        return portrait_of_parts(setting, run.labels[dataset.rows], content["objective"]["ssq_total"])
+    into = stated_partition(content["config"])
+    with prepared_partition(dataset, options, into, progress) as context:
+        return context.portrait(context.measure(run.labels[dataset.rows]))
 
 
 def _refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:

@@ -20,8 +20,6 @@ from clustersplit_cli.options import parse_families
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
-    from clustersplit_cli.pipeline.run import Split
-    from clustersplit_cli.progress import Progress, Stopwatch
 
 
 def run(context: typer.Context) -> None:
@@ -48,15 +46,11 @@ def _run(features: Path, given: Mapping[str, Any]) -> None:
         return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
     console = stderr_console()
 
-    def work(dataset: Dataset, config: Mapping[str, Any], watch: Stopwatch, progress: Progress) -> Split:
-        with watch.step("import"):
-            from clustersplit_cli.pipeline import run as pipeline
+    with read_and_work(request, given, checked, output, console) as (local, config):
+        from clustersplit_cli.pipeline import run as pipeline
 
-        return pipeline.split(
-            dataset, checked, config=config, stopwatch=watch, progress=progress, with_portrait=output.html
-        )
-
-    dataset, result = read_and_work(request, given, checked, output, console, work)
+        result = pipeline.run(local, config=config, with_portrait=output.html)
+        dataset = local.dataset
     show_result(result.report, output.write(dataset, result), quiet=given["quiet"], console=console)
 
 

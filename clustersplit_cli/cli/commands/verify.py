@@ -197,10 +197,10 @@ def _in_pieces(
     output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
     passes = report["config"].get("passes")
     engine = replace(engine, passes=passes if isinstance(passes, int) else None)
-    with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as job:
-        config = pieces.reading_config_of(stated, job, output)
+    with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as sharded:
+        config = pieces.reading_config_of(stated, sharded, output)
         claim = Claim(directory, report, config, IndexFiles({}, ()))
-        yield from verify_run_in_pieces(claim, job, rerun=given["rerun"])
+        yield from verify_run_in_pieces(claim, sharded, rerun=given["rerun"])
 
 
 def _parts_in_pieces(
@@ -224,8 +224,8 @@ def _parts_in_pieces(
             hint="leave it out, or use --engine local",
         )
     claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]))
-    with pieces.counting_job(located, options, engine, "", progress) as job:
-        yield from verify_parts_in_pieces(claim, job)
+    with pieces.counting_job(located, options, engine, "", progress, hashing=True) as sharded:
+        yield from verify_parts_in_pieces(claim, sharded)
 
 
 def _made(report: Mapping[str, Any]) -> dict[str, Any]:

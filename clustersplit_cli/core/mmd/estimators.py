@@ -7,19 +7,19 @@ and may be negative.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.mmd.sums import GroupSums
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.problem import Members
 
 ESTIMATORS = ("biased", "unbiased")
 
@@ -89,31 +89,49 @@ class SubsampleEstimate:
 def subsample_mmd(
     features: Features,
     kernel: Kernel,
-    members: Members,
+    parts: Sequence[NDArray[np.int64]],
     size: int,
     rng: np.random.Generator,
     workers: Workers | None = None,
 ) -> SubsampleEstimate | None:
-    """Estimate MMD² under the exact kernel from up to `size` rows of each side.
+    """Estimate MMD² between parts under the exact kernel from up to `size` rows of each.
 
-    The standard error is that of the U-statistic's linear part: 2 sqrt(var_V(s)/m_V + var_T(s)/m_T), s being
-    the leave-one-out witness. None if a side has fewer than two rows.
+    Of more than two parts it is the mean over pairs, weighted by the product of their sizes. The standard
+    error is that of the U-statistic's linear part, for two parts 2 sqrt(var_V(s)/m_V + var_T(s)/m_T), s being
+    the leave-one-out witness. None if a part has fewer than two rows.
+
+    Parameters
+    ----------
+    parts : the rows of every part.
     """
-    sides = [_draw(np.flatnonzero(members), size, rng), _draw(np.flatnonzero(~members), size, rng)]
-    if min(len(side) for side in sides) < 2:
+    drawn = [_draw(rows, size, rng) for rows in parts]
+    if min(map(len, drawn)) < 2:
         return None
-    val, train = (features.take(side, np.float64) for side in sides)
-    jobs: list[Callable[[], NDArray[Any]]] = [
-        partial(kernel.tile, val, train),
-        partial(_leave_one_out, kernel, val),
-        partial(_leave_one_out, kernel, train),
-    ]
-    done = (job() for job in jobs) if workers is None else workers.map(lambda job: job(), jobs)
-    across, within_val, within_train = done
-    mmd_squared = within_val.mean() + within_train.mean() - 2.0 * across.mean()
-    variance = np.var(within_val - across.mean(axis=1), ddof=1) / len(val)
-    variance += np.var(within_train - across.mean(axis=0), ddof=1) / len(train)
-    return SubsampleEstimate(float(mmd_squared), float(2.0 * np.sqrt(variance)), len(val) + len(train))
+    samples = [features.take(rows, np.float64) for rows in drawn]
+    pairs = list(combinations(range(len(parts)), 2))
+    weights = np.array([float(len(parts[a])) * len(parts[b]) for a, b in pairs])
+    weights /= weights.sum()
+    jobs: list[Callable[[], Any]] = [partial(_across, kernel, samples[a], samples[b]) for a, b in pairs]
+    jobs += [partial(_leave_one_out, kernel, sample) for sample in samples]
+    done = list(map(_call, jobs) if workers is None else workers.map(_call, jobs))
+    within = done[len(pairs) :]
+    mmd_squared, linear = 0.0, [np.zeros(len(rows)) for rows in drawn]
+    for (a, b), weight, (mean, of_a, of_b) in zip(pairs, weights.tolist(), done, strict=False):
+        mmd_squared += weight * (within[a].mean() + within[b].mean() - 2.0 * mean)
+        linear[a] += weight * (within[a] - of_a)
+        linear[b] += weight * (within[b] - of_b)
+    variance = sum(np.var(values, ddof=1) / len(values) for values in linear)
+    return SubsampleEstimate(float(mmd_squared), float(2.0 * np.sqrt(variance)), sum(map(len, drawn)))
+
+
+def _call(job: Callable[[], Any]) -> Any:
+    return job()
+
+
+def _across(kernel: Kernel, one: Floats, other: Floats) -> tuple[float, Floats, Floats]:
+    """Mean kernel value between two samples, and of every row with the other sample."""
+    values = kernel.tile(one, other)
+    return float(values.mean()), values.mean(axis=1), values.mean(axis=0)
 
 
 def _draw(rows: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:

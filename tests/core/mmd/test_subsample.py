@@ -9,6 +9,10 @@ from clustersplit_cli.core.mmd.estimators import subsample_mmd
 from clustersplit_cli.core.parallel import Workers
 
 
+def sides(members: np.ndarray) -> list[np.ndarray]:
+    return [np.flatnonzero(members), np.flatnonzero(~members)]
+
+
 def u_statistic(X: np.ndarray, members: np.ndarray, gamma: float) -> float:
     """The unbiased estimator, one pair of distinct rows at a time."""
     val, train = X[members], X[~members]
@@ -27,7 +31,7 @@ def test_on_all_rows_the_estimate_is_the_u_statistic(workers: Workers) -> None:
     rng = np.random.default_rng(0)
     X, members = rng.normal(size=(30, 3)), np.arange(30) < 12
     prepared = prepare(Features(X), "rbf", "scale", 3, workers, rng)
-    found = subsample_mmd(prepared.features, prepared.kernel, members, 100, rng)
+    found = subsample_mmd(prepared.features, prepared.kernel, sides(members), 100, rng)
     assert found is not None and found.size == 30
     assert found.mmd_squared == pytest.approx(u_statistic(X, members, prepared.kernel.gamma or 0), rel=1e-10)
     assert found.standard_error > 0
@@ -37,15 +41,15 @@ def test_no_more_than_the_given_rows_of_each_side_are_used(workers: Workers) -> 
     rng = np.random.default_rng(1)
     X, members = rng.normal(size=(300, 3)), np.arange(300) < 40
     prepared = prepare(Features(X), "rbf", "scale", 3, workers, rng)
-    found = subsample_mmd(prepared.features, prepared.kernel, members, 100, rng)
+    found = subsample_mmd(prepared.features, prepared.kernel, sides(members), 100, rng)
     assert found is not None and found.size == 140
 
 
 def test_a_side_of_one_row_has_no_estimate(workers: Workers) -> None:
     rng = np.random.default_rng(2)
     prepared = prepare(Features(rng.normal(size=(9, 2))), "rbf", "scale", 3, workers, rng)
-    assert subsample_mmd(prepared.features, prepared.kernel, np.arange(9) < 1, 5, rng) is None
-    assert subsample_mmd(prepared.features, prepared.kernel, np.arange(9) < 8, 5, rng) is None
+    assert subsample_mmd(prepared.features, prepared.kernel, sides(np.arange(9) < 1), 5, rng) is None
+    assert subsample_mmd(prepared.features, prepared.kernel, sides(np.arange(9) < 8), 5, rng) is None
 
 
 def test_estimates_centre_on_the_truth_and_their_errors_are_honest(workers: Workers) -> None:
@@ -56,9 +60,9 @@ def test_estimates_centre_on_the_truth_and_their_errors_are_honest(workers: Work
     members = np.arange(n) < 3000
     X[members] += 0.7
     features, kernel = Features(np.sqrt(2 * 0.3) * X), Kernel("rbf", gamma=0.3)
-    truth = subsample_mmd(features, kernel, members, n, rng)
+    truth = subsample_mmd(features, kernel, sides(members), n, rng)
     assert truth is not None
-    found = [subsample_mmd(features, kernel, members, 150, rng) for _ in range(400)]
+    found = [subsample_mmd(features, kernel, sides(members), 150, rng) for _ in range(400)]
     values = np.array([one.mmd_squared for one in found if one is not None])
     errors = np.array([one.standard_error for one in found if one is not None])
     assert values.mean() == pytest.approx(truth.mmd_squared, abs=4 * values.std() / 20)

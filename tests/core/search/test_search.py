@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from clustersplit_cli.core.search.problem import Members, objectives
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import ClusterSplitError
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.run import Setting, find_split, prepared_setting
-from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.pipeline.local import LocalSplit, prepared_split
 
 Maker = Callable[..., Dataset]
 
@@ -60,11 +60,11 @@ def tiny_problem(number: int, make_dataset: Maker) -> tuple[Dataset, dict[str, A
     return make_dataset(X, label=rng.integers(0, rng.integers(1, 4), n)), options
 
 
-def gap_to_optimum(setting: Setting) -> float:
+def gap_to_optimum(context: LocalSplit) -> float:
     """How far above the least Psi of all splits the search ends, as a share of the scatter."""
-    problem = setting.problem
+    problem = context.problem
     best = objectives(problem, every_split(problem.constraints)).min()
-    found = find_split(setting)
+    found = context.search.solve()
     psi = objectives(problem, found.members[:, None])[0]
     falling = [step.psi for step in found.steps]
     assert all(earlier >= later for earlier, later in itertools.pairwise(falling))
@@ -77,8 +77,8 @@ def gaps(make_dataset: Maker, count: int) -> dict[tuple[str, str], list[float]]:
     for number in range(count):
         dataset, options = tiny_problem(number, make_dataset)
         try:
-            with prepared_setting(dataset, check_options(SplitOptions(**options)), Stopwatch()) as setting:
-                gap = gap_to_optimum(setting)
+            with prepared_split(dataset, check_options(SplitOptions(**options))) as context:
+                gap = gap_to_optimum(context)
         except ClusterSplitError:  # no split meets the quotas, or the directions of one column are constant
             continue
         found.setdefault((options["kernel"], options["tolerance"]), []).append(gap)
@@ -114,9 +114,9 @@ def test_the_winner_is_the_best_of_its_runs(kernel: str, effort: str, make_datas
     X = rng.normal(size=(150, 4))
     dataset = make_dataset(X, label=rng.integers(0, 3, 150))
     options = check_options(SplitOptions(kernel=kernel, effort=effort, restarts=7, threads=1))
-    with prepared_setting(dataset, options, Stopwatch()) as setting:
-        found = find_split(setting)
-        psi = objectives(setting.problem, found.members[:, None])[0]
+    with prepared_split(dataset, options) as context:
+        found = context.search.solve()
+        psi = objectives(context.problem, found.members[:, None])[0]
     assert len(found.runs) == 7
     assert found.runs[found.winner].psi == pytest.approx(psi, rel=1e-10)
     assert min(run.psi for run in found.runs) == pytest.approx(psi, rel=1e-10)
@@ -130,9 +130,9 @@ def test_more_starts_never_do_worse_than_one(rows: int, make_dataset: Maker) -> 
     psi = []
     for restarts in (1, 10):
         options = check_options(SplitOptions(restarts=restarts, effort="fast"))
-        with prepared_setting(dataset, options, Stopwatch()) as setting:
-            found = find_split(setting)
-            psi.append(objectives(setting.problem, found.members[:, None])[0])
+        with prepared_split(dataset, options) as context:
+            found = context.search.solve()
+            psi.append(objectives(context.problem, found.members[:, None])[0])
     assert psi[1] <= psi[0] * (1 + 1e-12)
 
 
@@ -144,8 +144,8 @@ def test_psi_falls_along_every_start_and_ends_where_it_was_measured(
     rng = np.random.default_rng(n)
     dataset = make_dataset(rng.normal(size=(n, 3)), label=rng.integers(0, 3, n))
     options = check_options(SplitOptions(effort=effort, restarts=4, threads=1))
-    with prepared_setting(dataset, options, Stopwatch()) as setting:
-        solution = find_split(setting)
+    with prepared_split(dataset, options) as context:
+        solution = context.search.solve()
     assert len(solution.runs) == 4
     for run in solution.runs:
         assert 1 <= len(run.trace) <= 24
@@ -177,6 +177,6 @@ def test_slow_starts_are_followed_by_a_round_on_the_kernel_itself(
     dataset = make_dataset(X, label=label)
     heard: list[str] = []
     options = check_options(SplitOptions(effort=effort, threads=1))
-    with prepared_setting(dataset, options, Stopwatch()) as setting:
-        find_split(setting, lambda stage, done, total: heard.append(stage))
+    with prepared_split(dataset, options) as context:
+        replace(context, progress=lambda stage, done, total: heard.append(stage)).find()
     assert heard.count("stir") == stirs

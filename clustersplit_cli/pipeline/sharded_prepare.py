@@ -1,4 +1,4 @@
-"""The order of the steps where rows are read in pieces: from row groups to a split as a rule."""
+"""What is known of sharded rows before a split is chosen: their cells, samples of them, and their kernel."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Surveyed:
 
 
 @dataclass(frozen=True)
-class Prospect:
-    """Everything before a split is chosen: the kernel, the landmarks, and a sample to search on.
+class ShardedKernel:
+    """The kernel, the landmarks, and a sample to search on.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def count_cells(layout: Layout, engine: Engine, task: Survey, watch: Stopwatch) 
     return Counted(found, cells, numbering)
 
 
-def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
+def survey_rows(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
     """Make the first pass, and give every cell its share.
 
     Raises
@@ -122,7 +122,7 @@ def look(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwat
     return Surveyed(found, found.n_kept, limits, rounding, counted.numbering, moments)
 
 
-def prospect(
+def prepare_kernel(
     layout: Layout,
     engine: Engine,
     options: CheckedOptions,
@@ -131,7 +131,7 @@ def prospect(
     sample_rows: int,
     workers: Workers,
     watch: Stopwatch,
-) -> Prospect:
+) -> ShardedKernel:
     """Bring samples together, resolve the kernel, and tell the engine how rows become factors."""
     streams, n = Streams.from_seed(options.seed), surveyed.n
     dtype = layout.features.dtype
@@ -195,7 +195,7 @@ def prospect(
     chosen = wanted.get("search", np.empty(0, np.int64))
     places = at_hand.places(chosen)
     sample = samples.Gathered(chosen, at_hand.raw[places], at_hand.codes[places])
-    return Prospect(surveyed, prepared, spread, plan, mixing, trace, trace_error, sample, streams)
+    return ShardedKernel(surveyed, prepared, spread, plan, mixing, trace, trace_error, sample, streams)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""What every engine answers, wherever its rows are: local, stream and dask alike.
+
+An engine counts rows and holds their kernel. What it hands over then, a context, answers all questions about
+partitions of these rows. `pipeline.run` asks them in order, and knows no engine.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.progress import Progress, Stopwatch
+from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
+
+Found = TypeVar("Found")
+"""A partition in an engine's own form, and what it measures."""
+Surveyed = TypeVar("Surveyed")
+
+
+class Idle(Enum):
+    """The stage of a search from which on other work does not slow it."""
+
+    EXPLORING = 1
+    REFINING = 2
+    AFTERWARDS = 3
+
+
+class Context(Protocol[Found]):
+    """Rows, their kernel and what is asked of parts: answers every question about partitions.
+
+    Only a search uses up random numbers: any other question that is asked again has the same answer.
+    """
+
+    @property
+    def options(self) -> CheckedOptions:
+        """As they were given."""
+
+    @property
+    def watch(self) -> Stopwatch:
+        """The account of the time."""
+
+    @property
+    def progress(self) -> Progress:
+        """Hears how far the work is."""
+
+    @property
+    def spare_threads(self) -> int:
+        """Threads for work beside the search; 0: one thing after another."""
+
+    @property
+    def idle_from(self) -> Idle:
+        """From when on there are idle workers."""
+
+    def explore(self) -> Any:
+        """Begin the search: see where starts lead."""
+
+    def refine(self, explored: Any) -> Found:
+        """Go on with it: bring the best partitions to rest."""
+
+    def account(self, found: Found) -> Searched:
+        """End it: measure where all starts ended."""
+
+    def draw(self, strategy: str) -> Any:
+        """Choose parts by another strategy, without a search."""
+
+    def measure(self, parts: Any, *, converged: bool = True) -> Found:
+        """Measure a partition, whoever made it."""
+
+    def has_converged(self, found: Found, certificate: FixedPoint | None) -> bool:
+        """Whether the search for it stopped by itself."""
+
+    def certify(self, found: Found, program: Any = None) -> FixedPoint | None:
+        """Prove that it is a fixed point; `program` is what the engine stated ahead."""
+
+    def bound(self) -> float | None:
+        """No partition with these counts has a larger MMD; None where that is not known."""
+
+    def random_baseline(self, found: Found | None = None, *, same_size: bool = False) -> RandomMMD:
+        """Measure random partitions that meet the constraints, or have as many validation rows as `found`.
+
+        `found` saves measuring the kernel as a whole again, if there is one.
+        """
+
+    def subsample(self, found: Found) -> SubsampleEstimate | None:
+        """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
+
+    def portrait(self, found: Found, random: RandomMMD) -> Portrait | PartsPortrait:
+        """Gather what an HTML report draws."""
+
+    def about(self, *, searched: bool) -> About:
+        """What the run rests on."""
+
+    def measures(self, found: Found) -> Measures:
+        """What the partition measures, in the report's terms."""
+
+    def constraints(self, found: Found) -> ConstraintsSummary:
+        """Every cell's quota, and whether all hold."""
+
+    def notes(self, found: Found, *, converged: bool, sized: bool) -> Notes:
+        """Warnings about constraints and search; `sized`: also about the number of validation rows."""
+
+    def engine_summary(self, found: Found) -> EngineSummary | None:
+        """How rows that are not all in memory were gone through."""
+
+    def written(self, found: Found) -> Any:
+        """The partition as it is returned and written: rows of the parts, or a rule."""
+
+
+class Engine(Protocol[Surveyed, Found]):
+    """Where the rows of one dataset are."""
+
+    @property
+    def spare_threads(self) -> int:
+        """Threads for work beside the search; 0: one thing after another."""
+
+    def survey(self) -> Surveyed:
+        """Count rows and cells, and give every cell its quota.
+
+        Raises
+        ------
+        InfeasibleError : the quotas cannot be met.
+        """
+
+    def state(self, surveyed: Surveyed) -> Any:
+        """State ahead what certifies whatever will be found."""
+
+    def prepare(self, surveyed: Surveyed) -> Context[Found]:
+        """Resolve the kernel and hold it."""
+
+    def await_hashes(self) -> None:
+        """Wait until all files are hashed, which for large ones may take longer than a split."""
