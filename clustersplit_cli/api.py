@@ -55,11 +55,11 @@ class Split:
         """
         from clustersplit_cli.data.runs import load_run
         from clustersplit_cli.reports.json_report import restore_report
+        from clustersplit_cli.verification.recorded import report_of
 
         with in_python_words():
-            run = load_run(Path(directory))
-            report = restore_report(run.report_text, source=str(run.report_path))
-        return cls(run.train, run.val, report)
+            run = load_run(Path(directory), report_of(Path(directory)))
+        return cls(run.train, run.val, restore_report(run.report))
 
     def to_predefined_split(self) -> Any:
         """Return a `sklearn.model_selection.PredefinedSplit` with this split as its only fold.
@@ -315,11 +315,11 @@ class Partition:
         """
         from clustersplit_cli.data.runs import load_parts
         from clustersplit_cli.reports.json_report import restore_report
+        from clustersplit_cli.verification.recorded import report_of
 
         with in_python_words():
-            run = load_parts(Path(directory))
-            report = restore_report(run.report_text, source=str(run.report_path))
-        return cls(run.parts, run.labels, report)
+            run = load_parts(Path(directory), report_of(Path(directory)))
+        return cls(run.parts, run.labels, restore_report(run.report))
 
     def __getitem__(self, name: str) -> Indices:
         return self.parts[name]

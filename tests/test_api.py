@@ -20,7 +20,7 @@ from clustersplit_cli import ClusterSplitError, ClusterSplitWarning, Split, clus
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.core.search.search import are_different
 from clustersplit_cli.data.foreign import as_rows
-from clustersplit_cli.reports.json_report import render_json, restore_report
+from clustersplit_cli.reports.json_report import render_json
 
 ROWS, FEATURES = 120, 4
 
@@ -321,8 +321,9 @@ def test_a_run_directory_is_read_back_as_it_was_written(
         Split.load(tmp_path / "nowhere")
     broken = json.loads(text)
     del broken["sizes"]["val"]
-    with pytest.raises(ClusterSplitError, match="incomplete or was changed: 'val'"):
-        restore_report(json.dumps(broken))
+    (tmp_path / "out" / "report.json").write_text(json.dumps(broken))
+    with pytest.raises(ClusterSplitError, match=r"sizes\.val is missing, and should be an integer or null"):
+        Split.load(tmp_path / "out")
 
 
 def test_a_predefined_split_has_the_validation_rows_as_its_only_fold(

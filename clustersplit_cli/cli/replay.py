@@ -47,33 +47,26 @@ def with_earlier_options(
     ----------
     also : options of the earlier run that the command itself has not.
     """
-    given = dict(context.params)
     if config is None:
-        return given
+        return dict(context.params)
+    from clustersplit_cli.verification.recorded import read_report
+
+    return with_options_of(read_report(config), context, config, also)
+
+
+def with_options_of(
+    report: Mapping[str, Any], context: typer.Context, source: Path, also: Iterable[str]
+) -> dict[str, Any]:
+    """The same from a report that was read; `source` is where."""
+    given, earlier = dict(context.params), report["config"]
     said = {name for name in given if was_said(context, name)}
-    earlier = _read(config)
     overruled = {rival for name in said for rival in _RIVALS.get(name, ())}
     if "kernel" in said and given["kernel"] != earlier.get("kernel"):
         overruled.update(_OF_THE_KERNEL)
     for name in [*given, *also]:
         if name in OPTIONS and OPTIONS[name].is_replayed and name in earlier and name not in said | overruled:
-            given[name] = _as_option(OPTIONS[name], earlier[name], config)
+            given[name] = _as_option(OPTIONS[name], earlier[name], source)
     return given
-
-
-def _read(config: Path) -> Mapping[str, Any]:
-    from clustersplit_cli.reports.json_report import load_report
-
-    try:
-        text = config.read_text(encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except UnicodeDecodeError:
-        reason = "it is not UTF-8 text"
-    else:
-        options: Mapping[str, Any] = load_report(text, source=str(config))["config"]
-        return options
-    raise UsageError(f"--config {config} cannot be read: {reason}", hint="name the report.json of a run")
 
 
 def _as_option(option: Option, value: Any, config: Path) -> Any:

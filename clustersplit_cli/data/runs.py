@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ Indices = NDArray[np.int64]
 PARTS = ("train", "val")
 ROW_COLUMN = "row"
 _CURE = "row positions are integers, as in numpy.save('val.npy', numpy.flatnonzero(mask))"
+_DAMAGED = "see what is wrong with clustersplit verify"
 _SUFFIXES = (".npy", ".parquet", ".txt")
 
 
@@ -35,34 +36,30 @@ class Run:
     Attributes
     ----------
     directory : as the user named it.
-    report : the content of `report.json`: an object with a `schema_version` and a `config`. What else it
-        must hold is checked by `reports.json_report.load_report`, from `report_text`.
+    report : the content of `report.json`, as `reports.json_report.load_report` returned it.
     train, val : row positions as they are in the files: possibly unsorted, repeated or out of range.
     paths : every index file of each part, the one that was read first.
     """
 
     directory: Path
     report: Mapping[str, Any]
-    report_text: str
     train: Indices
     val: Indices
     paths: Mapping[str, tuple[Path, ...]]
 
-    @property
-    def report_path(self) -> Path:
-        """Where the report is."""
-        return self.directory / REPORT_NAME
 
-
-def load_run(directory: Path) -> Run:
+def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
     """Read a directory that `clustersplit split` or `clustersplit baseline` wrote, in whatever format.
+
+    Parameters
+    ----------
+    report : its report, checked.
 
     Raises
     ------
     InputError
-        If it is no run directory, or a file of it is missing or damaged.
+        If it holds no split in two, or a file of it is missing or damaged.
     """
-    report, text = read_report(directory)
     if is_parted(report["config"]):
         held = "folds" if report["config"].get("k") is not None else "named parts"
         raise InputError(
@@ -73,34 +70,15 @@ def load_run(directory: Path) -> Run:
     if report["config"].get("format") == []:  # the workers of a cluster wrote the side of every row
         sides = read_row_sides(directory / ROWS_FOLDER)
         parts = tuple(sorted((directory / ROWS_FOLDER).glob("part-*.parquet")))
-        return Run(directory, report, text, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
+        return Run(directory, report, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
     paths = {part: index_files(directory, part) for part in PARTS}
     train, val = (read_indices(paths[part][0]) for part in PARTS)
-    return Run(directory, report, text, train, val, paths)
+    return Run(directory, report, train, val, paths)
 
 
 def is_parted(config: Mapping[str, Any]) -> bool:
     """Whether a run made folds or named parts."""
     return config.get("k") is not None or config.get("parts") is not None
-
-
-def read_report(directory: Path) -> tuple[Mapping[str, Any], str]:
-    """Read the report of a run, as far as to tell what kind of run it was; return its text too."""
-    text = _report_text(directory)
-    hint = "name the directory of an earlier run"
-    try:
-        report = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{shown(directory / REPORT_NAME)} is not JSON: {reason(error)}", hint=hint
-        ) from error
-    if (
-        not isinstance(report, dict)
-        or "schema_version" not in report
-        or not isinstance(report.get("config"), dict)
-    ):
-        raise InputError(f"{shown(directory / REPORT_NAME)} is not a report of clustersplit", hint=hint)
-    return report, text
 
 
 def read_indices(path: Path) -> Indices:
@@ -124,23 +102,50 @@ def read_indices(path: Path) -> Indices:
     raise InputError(f"{shown(path)} is {format_}, which cannot hold row positions", hint=_CURE)
 
 
-def _report_text(directory: Path) -> str:
+def report_file(directory: Path) -> Path:
+    """Where the report of a run directory is.
+
+    Raises
+    ------
+    InputError
+        If it is no directory, or has no report.
+    """
     hint = "name the directory of an earlier run, the one that holds its report.json"
     if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
         what = "is not a directory" if os.path.lexists(directory) else "does not exist"
         raise InputError(f"{shown(directory)} {what}", hint=hint)
-    path = directory / REPORT_NAME
+    if not os.path.lexists(directory / REPORT_NAME):
+        raise InputError(f"{shown(directory)} has no {REPORT_NAME}", hint=hint)
+    return directory / REPORT_NAME
+
+
+def report_content(path: Path) -> bytes:
+    """Read the file of a report; a pipe, which might never end, is none.
+
+    Raises
+    ------
+    InputError
+        If it is no file, or cannot be read.
+    """
+    hint = "name the report.json of an earlier run"
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{shown(directory)} has no {REPORT_NAME}", hint=hint) from None
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{shown(path)} is not a file", hint=hint)
+            return file.read()
+    except (OSError, ValueError) as error:
         raise InputError(f"{shown(path)} cannot be read: {reason(error)}", hint=hint) from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes into would keep a plain `open` waiting."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def index_files(directory: Path, part: str) -> tuple[Path, ...]:
     """Find all index files of a part."""
-    found = tuple(path for suffix in _SUFFIXES if (path := directory / f"{part}{suffix}").is_file())
+    named = [directory / f"{part}{suffix}" for suffix in _SUFFIXES]
+    found = tuple(path for path in named if os.path.isfile(path))  # noqa: PTH113 - raises on long names
     if not found:
         raise InputError(
             f"{shown(directory)} has neither {' nor '.join(part + suffix for suffix in _SUFFIXES)}",
@@ -229,46 +234,43 @@ class PartedRun:
 
     directory: Path
     report: Mapping[str, Any]
-    report_text: str
     parts: Mapping[str, Indices]
     labels: NDArray[np.int64]
 
-    @property
-    def report_path(self) -> Path:
-        """Where the report is."""
-        return self.directory / REPORT_NAME
 
-
-def load_parts(directory: Path) -> PartedRun:
+def load_parts(directory: Path, report: Mapping[str, Any]) -> PartedRun:
     """Read a directory that `clustersplit kfold` or `clustersplit split --parts` wrote, in whatever format.
+
+    Parameters
+    ----------
+    report : its report, checked.
 
     Raises
     ------
     InputError
-        If it is no such directory, or a file of it is missing or damaged.
+        If it holds no folds or parts, or a file of it is missing or damaged.
     """
-    report, text = read_report(directory)
     if not is_parted(report["config"]):
         raise InputError(
             f"{shown(directory)} holds a split in train and val, not folds or named parts",
             hint="in Python, read it with Split.load",
         )
-    damaged = "see what is wrong with clustersplit verify"
-    try:
-        names = [part["name"] for part in report["parts"]["parts"]]
-        n_rows = int(report["input"]["n_rows"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the report of {shown(directory)} does not list its parts", hint=damaged) from error
     stem = "{}/val" if report["config"].get("k") is not None else "{}"
+    names = [part["name"] for part in report["parts"]["parts"]]
+    parts = {name: np.sort(read_indices(index_files(directory, stem.format(name))[0])) for name in names}
+    stated = report["input"]
+    n_rows = stated["n_rows"]
+    # Before anything as large as the report says is made, its number of rows must be that of the files.
+    if sum(map(len, parts.values())) != n_rows - stated["n_excluded"] - stated["n_dropped"]:
+        raise InputError(
+            f"the index files of {shown(directory)} do not describe a split of the input", hint=_DAMAGED
+        )
     labels = np.full(n_rows, -1, dtype=np.int64)
-    parts: dict[str, Indices] = {}
-    for number, name in enumerate(names):
-        rows = np.sort(read_indices(index_files(directory, stem.format(name))[0]))
+    for number, (name, rows) in enumerate(parts.items()):
         if len(rows) == 0 or rows[0] < 0 or rows[-1] >= n_rows or (labels[rows] >= 0).any():
             raise InputError(
                 f"{name} of {shown(directory)} has no rows, rows of other parts, or rows that do not exist",
-                hint=damaged,
+                hint=_DAMAGED,
             )
         labels[rows] = number
-        parts[name] = rows
-    return PartedRun(directory, report, text, parts, labels)
+    return PartedRun(directory, report, parts, labels)

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.data.runs import PARTS, read_indices
 from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
-from clustersplit_cli.data.writers import FORMATS
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports.verification import FAILED, OK, Check
 
@@ -80,23 +78,9 @@ def read_pair(train: Path, val: Path) -> IndexFiles:
     return IndexFiles(sides, tuple(faults))
 
 
-def report_text(directory: Path) -> str:
-    """Return the text of a run's report, whole or not."""
-    hint = "name the directory of an earlier run, the one that holds its report.json"
-    try:
-        return (directory / REPORT_NAME).read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{directory} is no run directory: {REPORT_NAME}: {why}", hint=hint) from error
-
-
 def stated_formats(config: Mapping[str, Any]) -> list[str]:
-    """The formats that a run was written in."""
-    formats = config.get("format")
-    if formats == []:
-        return []
-    known = isinstance(formats, list) and formats and all(name in FORMATS for name in formats)
-    return list(formats) if known and isinstance(formats, list) else ["npy"]
+    """The formats that a run was written in; none where the workers of a cluster wrote it."""
+    return list(config.get("format", ["npy"]))
 
 
 def check_ids(

@@ -12,6 +12,7 @@ from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.errors import InputError
 
+_UNSAID = "the report does not say which features were read"
 _COMPANIONS = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 
 
@@ -33,7 +34,7 @@ def locate_inputs(
     InputError
         If a file is nowhere.
     """
-    found: dict[str, Path | None] = {"path": moved["features"] or _present(directory, features_path(report))}
+    found: dict[str, Path | None] = {"path": moved["features"] or _features(directory, report)}
     for name in _COMPANIONS:
         stated: Path | None = getattr(request, name)
         option = f"--{name.replace('_', '-')}"
@@ -42,17 +43,17 @@ def locate_inputs(
 
 
 def features_path(report: Mapping[str, Any]) -> Path:
-    """The path that FEATURES was, from the paths of the files that were read for it."""
+    """The path that FEATURES was; earlier reports do not say, but name the files that were read for it."""
+    if "features" in report["config"]:
+        return Path(report["config"]["features"])
+    paths = _files(report)
+    # What comes after a URL's question mark says where its server is, for all files alike.
+    query = paths[0].partition("?")[2] if as_url(Path(paths[0])) is not None else ""
+    paths = [path.removesuffix(f"?{query}") if query else path for path in paths]
     try:
-        paths = [file["path"] for file in report["input"]["files"] if file["role"] == "features"]
-        # What comes after a URL's question mark says where its server is, for all files alike.
-        query = paths[0].partition("?")[2] if as_url(Path(paths[0])) is not None else ""
-        paths = [path.removesuffix(f"?{query}") if query else path for path in paths]
         parts = Path(os.path.commonpath(paths)).parts
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            "the report does not say which features were read", hint="name them with --features"
-        ) from None
+    except ValueError:
+        raise InputError(_UNSAID, hint="name them with --features") from None
     # Hive partitions are columns only if the directory that holds them is what is read.
     partition = next((place for place, part in enumerate(parts[:-1] or parts) if "=" in part), len(parts))
     whole = len(paths) == 1 and partition == len(parts)
@@ -60,10 +61,24 @@ def features_path(report: Mapping[str, Any]) -> Path:
     return Path(f"{found}?{query}") if query else found
 
 
-def _present(directory: Path, path: Path, option: str = "--features") -> Path:
+def _features(directory: Path, report: Mapping[str, Any]) -> Path:
+    # A directory such as `.` is everywhere; the first file that was read from it tells which one is meant.
+    return _present(directory, features_path(report), "--features", Path(_files(report)[0]))
+
+
+def _files(report: Mapping[str, Any]) -> list[str]:
+    """The paths of the files that features were read from."""
+    paths = [file["path"] for file in report["input"]["files"] if file["role"] == "features"]
+    if not paths:
+        raise InputError(_UNSAID, hint="name them with --features")
+    return paths
+
+
+def _present(directory: Path, path: Path, option: str, file: Path | None = None) -> Path:
+    """Where a path is now; `file`: one below it."""
     if as_url(path) is not None:
         return path
     for base in (Path(), directory, directory.parent):
-        if os.path.lexists(base / path):
+        if os.path.lexists(base / (file or path)) and os.path.lexists(base / path):
             return base / path
     raise InputError(f"the input {path} is not there any more", hint=f"say where it is with {option}")

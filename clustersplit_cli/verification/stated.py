@@ -38,8 +38,11 @@ COMPARED = {
     "parts": "parts",
 }
 """Top-level keys of the report that follow from the input, the index files and the configuration alone."""
+OF_WORKERS = ("versions_differ", "worker_not_used")
+"""Warnings about the workers of a cluster."""
 _OF_THE_MACHINE = {"memory", "threads", "bytes", "budget", "reason", "engine", "passes"}
-_OF_THE_RUN = {"strategy", "leave", "restarts", "effort", "max_iter", "solver", "certify", "path", "message"}
+_OF_THE_RUN = {"strategy", "leave", "restarts", "effort", "max_iter", "solver", "certify", "message"}
+_OF_THE_RUN |= {"path", "features"}
 
 
 def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Iterator[Check]:
@@ -50,7 +53,10 @@ def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> It
         if key == "parts" and recomputed[key] is None and stated.get(key) is None:
             continue  # a split in two
         noise = _rounding_of_mmd(recomputed) if key == "mmd" else {}
-        wrong = list(differences(stated.get(key), recomputed[key], key, noise))
+        both = stated[key], recomputed[key]
+        if key == "warnings":
+            both = _without_workers(both[0]), _without_workers(both[1])
+        wrong = list(differences(*both, key, noise))
         if wrong:
             more = f"; and {len(wrong) - _DIFFERENCES_NAMED} more" if len(wrong) > _DIFFERENCES_NAMED else ""
             yield Check(name, FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]) + more)
@@ -59,6 +65,11 @@ def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> It
         else:
             told = _TOLD.get(key)
             yield Check(name, OK, told(recomputed[key]) if told else "as stated")
+
+
+def _without_workers(warnings: list[Any]) -> list[Any]:
+    """The warnings that do not depend on which cluster made or verifies the run."""
+    return [warning for warning in warnings if warning["code"] not in OF_WORKERS]
 
 
 def _rounding_of_mmd(recomputed: Mapping[str, Any]) -> dict[str, float]:

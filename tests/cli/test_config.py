@@ -90,6 +90,7 @@ def test_defaults_are_reported_as_what_they_became(split: Split, folder: Path) -
     resolved = config(folder, "feats_split")
     assert resolved.pop("gamma") == pytest.approx(0.25, rel=0.5)
     assert resolved == {
+        "features": "feats.parquet",
         "columns": [],
         "label": "label",
         "domain": "domain",
@@ -253,7 +254,6 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     of_this_run_only = {
         "spill",
         "scheduler",
-        "features",
         "out",
         "annotate",
         "html",
@@ -265,4 +265,4 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     }
     assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
     replayed = {option.name for option in OPTIONS.values() if option.is_replayed}
-    assert names - of_this_run_only - {"memory", "threads"} == replayed - {"k"}
+    assert names - of_this_run_only - {"features", "memory", "threads"} == replayed - {"k"}

@@ -292,7 +292,7 @@ EDITS: dict[str, tuple[Callable[[Report], object], str]] = {
     "first psi of the trace": (lambda r: r["trace"][0].update(psi=r["trace"][0]["psi"] * 1.001), "trace"),
     "rising trace": (lambda r: r["trace"].insert(0, {"phase": "start", "iteration": 0, "psi": 0.0}), "trace"),
     "no trace": (lambda r: r.update(trace=[]), "trace"),
-    "trace of text": (lambda r: r.update(trace="falling"), "trace"),
+    "trace of text": (lambda r: r.update(trace="falling"), "report"),
     "bound": (lambda r: r["bound"].update(mmd_upper=r["bound"]["mmd_upper"] * 1.01), "bound"),
     "no bound": (lambda r: r.update(bound=None), "bound"),
     "cell count": (lambda r: r["constraints"]["cells"][2].update(actual=9), "stated cells"),

@@ -88,7 +88,10 @@ def test_what_json_cannot_hold_is_refused_by_name(report: Report) -> None:
         ('{"schema_version": 99}', "run.json has schema version 99, this program reads version 1"),
         ('{"schema_version": "1"}', 'run.json has schema version "1", this program reads version 1'),
         ('{"schema_version": true}', "run.json has schema version true, this program reads version 1"),
-        ('{"schema_version": 1}', "run.json is incomplete: it has no tool, input, config"),
+        (
+            '{"schema_version": 1}',
+            "run.json is not a whole report: tool is missing, and should be an object; and ",
+        ),
     ],
 )
 def test_what_is_not_a_report_is_refused_with_one_line_and_a_cure(text: str, message: str) -> None:
@@ -102,5 +105,5 @@ def test_what_is_not_a_report_is_refused_with_one_line_and_a_cure(text: str, mes
 def test_a_report_whose_config_is_not_an_object_is_refused(report: Report) -> None:
     content: dict[str, Any] = json.loads(render_json(report))
     content["config"] = ["--kernel", "rbf"]
-    with pytest.raises(InputError, match="config is not an object"):
+    with pytest.raises(InputError, match="config is a list, and should be an object"):
         load_report(json.dumps(content))

@@ -12,7 +12,7 @@ import typer
 from clustersplit_cli.cli.commands.split import inputs_of, read_request
 from clustersplit_cli.cli.engine import refuse_local_urls
 from clustersplit_cli.cli.options import checked_options, was_said
-from clustersplit_cli.cli.replay import with_earlier_options
+from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.run import running_job
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
@@ -57,10 +57,13 @@ class MMDInput:
         run = None
         given = dict(context.params)
         if given["split"] is not None:
+            from clustersplit_cli.data.destination import REPORT_NAME
             from clustersplit_cli.data.runs import load_run
+            from clustersplit_cli.verification.recorded import report_of
 
-            run = load_run(given["split"])
-            given = with_earlier_options(context, run.report_path, ("stratify", "id"))
+            report = report_of(given["split"])
+            run = load_run(given["split"], report)
+            given = with_options_of(report, context, given["split"] / REPORT_NAME, ("stratify", "id"))
         given.setdefault("stratify", ["none"])
         given.setdefault("id", None)
         if given["exact"]:
@@ -90,8 +93,7 @@ class MMDInput:
 
         if self.run is None:
             return None
-        stated = self.run.report.get("mmd") or {}
-        return EarlierReport(str(self.run.directory), stated.get("value"), same_input, False)
+        return EarlierReport(str(self.run.directory), self.run.report["mmd"]["value"], same_input, False)
 
     def inputs(self) -> list[Path]:
         """Every file or directory that will be read."""
@@ -207,14 +209,11 @@ class MMDInput:
 
     def _earlier(self, run: Run, comparison: Comparison) -> Any:
         """What the split's report says of the same rows."""
-        from clustersplit_cli.reports.json_report import load_report
         from clustersplit_cli.reports.mmd_summary import EarlierReport
 
-        report = load_report(run.report_text, source=str(run.report_path))
-        stated = report["mmd"].get("value") if isinstance(report["mmd"], dict) else None
-        value = float(stated) if isinstance(stated, (int, float)) and not isinstance(stated, bool) else None
-        files = report["input"].get("files", []) if isinstance(report["input"], dict) else []
-        before = [file.get("sha256") for file in files if file.get("role") == "features"]
+        value = float(run.report["mmd"]["value"])
+        files = run.report["input"]["files"]
+        before = [file["sha256"] for file in files if file["role"] == "features"]
         now = [file.sha256 for file in comparison.files if file.role == "features"][: len(before)]
         return EarlierReport(str(run.directory), value, before == now, self.reuses_report)
 
@@ -349,7 +348,7 @@ def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -
         )
     if task.run is None:
         return report
-    stated = [(file.get("bytes"), file.get("sha256")) for file in task.run.report["input"]["files"]]
+    stated = [(file["bytes"], file["sha256"]) for file in task.run.report["input"]["files"]]
     same = stated == [(file.bytes, file.sha256) for file in report.input.files]
     return replace(report, split=task.earlier_report(same_input=same))
 

@@ -26,13 +26,15 @@ def run(context: typer.Context) -> None:
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.data.destination import PAGE_NAME
     from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
-    from clustersplit_cli.data.runs import is_parted, load_parts, load_run, read_report
+    from clustersplit_cli.data.runs import is_parted, load_parts, load_run
     from clustersplit_cli.reports.html_page import check_available
+    from clustersplit_cli.verification.recorded import report_of
 
     check_available()
     given = dict(context.params)
     directory, quiet = given["directory"], given["quiet"]
-    run = load_parts(directory) if is_parted(read_report(directory)[0]["config"]) else load_run(directory)
+    content = report_of(directory)
+    run = (load_parts if is_parted(content["config"]) else load_run)(directory, content)
     target = given["output"] or directory / PAGE_NAME
     console = stderr_console()
     for line in recover(target):
@@ -52,9 +54,8 @@ def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.data.runs import Run
     from clustersplit_cli.reports.html import render_html
-    from clustersplit_cli.reports.json_report import load_report
 
-    content = load_report(run.report_text, source=str(run.report_path))
+    content = run.report
     earlier = earlier_run(run.directory, content, given)
     dataset = load(earlier.request, progress)
     _refuse_other_input(content, dataset)

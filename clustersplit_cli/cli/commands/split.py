@@ -91,6 +91,8 @@ def inputs_of(request: ReadRequest) -> list[Path]:
 def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved, in the form `--config` takes back."""
 
+    from clustersplit_cli.data.readers.naming import report_path
+
     def column(word: str, name: str | None, companion: Path | None) -> str | None:
         if name is not None and name != word:
             return name
@@ -102,6 +104,7 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         return None if path is None else str(path)
 
     return {
+        "features": report_path(request.path),
         "columns": list(request.columns),
         "label": column("label", request.label, request.label_file),
         "domain": column("domain", request.domain, request.domain_file),

@@ -83,8 +83,8 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
     """Check a split of which only the index files are known."""
     from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.data.readers import load
-    from clustersplit_cli.verification import verify_split
     from clustersplit_cli.verification.files import read_pair
+    from clustersplit_cli.verification.run import verify_split
 
     options = checked_options({name: given[name] for name in ("holdout", "tolerance", "rounding", "memory")})
     request = read_request(path, {**given, "id": None})
@@ -99,29 +99,19 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     from clustersplit_cli.cli.replay import replayed_options
     from clustersplit_cli.data.destination import REPORT_NAME
     from clustersplit_cli.data.readers import load
-    from clustersplit_cli.data.runs import is_parted
+    from clustersplit_cli.data.runs import is_parted, report_content, report_file
     from clustersplit_cli.reports.json_report import load_report
     from clustersplit_cli.reports.verification import FAILED, OK, Check
-    from clustersplit_cli.verification import Claim, locate_inputs, verify_run
-    from clustersplit_cli.verification.files import (
-        IndexFiles,
-        read_run_indices,
-        report_text,
-        stated_formats,
-    )
+    from clustersplit_cli.verification.files import read_run_indices, stated_formats
+    from clustersplit_cli.verification.inputs import locate_inputs
     from clustersplit_cli.verification.parts import PartedClaim, verify_parts
+    from clustersplit_cli.verification.run import Claim, verify_run
 
-    text = report_text(directory)
+    text = report_content(report_file(directory))
     try:
         report = load_report(text, source=REPORT_NAME)
         earlier = {**_unsaid(), **replayed_options(report["config"], directory / REPORT_NAME)}
-        options = checked_options(
-            {
-                **earlier,
-                "memory": given["memory"],
-                "threads": given["threads"],
-            }
-        )
+        options = checked_options({**earlier, "memory": given["memory"], "threads": given["threads"]})
     except ClusterSplitError as error:
         yield Check("report", FAILED, error.message)
         return
@@ -144,23 +134,21 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
                 directory, report, located, stated, options, engine, reason, given, progress
             )
             return
-    indices = IndexFiles({}, ()) if parted_run else read_run_indices(directory, formats)
     try:
         dataset = load(located, progress)
     except InputError as error:
         if not parted_run:
-            yield indices.check
+            yield read_run_indices(directory, formats).check
         yield Check("input", FAILED, error.message)
         return
-    output = Output(None, tuple(formats), None, False, False, located.path)
-    config = reading_config(stated, dataset, output)
+    config = reading_config(stated, dataset, Output(None, tuple(formats), None, False, False, located.path))
     how = {"rerun": given["rerun"], "progress": progress}
     try:
         if parted_run:
             parted = PartedClaim(directory, report, {**config, **_made(report)}, formats)
             yield from verify_parts(parted, dataset, options, **how)
         else:
-            claim = Claim(directory, report, config, indices)
+            claim = Claim(directory, report, config, read_run_indices(directory, formats))
             yield from verify_run(claim, dataset, options, **how)
     except (
         InputError,
@@ -185,9 +173,9 @@ def _in_pieces(
     from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.cli.output import Output
     from clustersplit_cli.data.readers.naming import shown
-    from clustersplit_cli.verification import Claim
     from clustersplit_cli.verification.files import IndexFiles, stated_formats
     from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
+    from clustersplit_cli.verification.run import Claim
 
     if report["plan"]["geometry"] == "dense":
         raise UsageError(
