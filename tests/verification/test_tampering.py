@@ -59,6 +59,8 @@ COMMANDS = {
         "--quiet",
     ),
 }
+PLACES = 12
+"""Leaves that are tried, drawn anew for every kind of run."""
 ENDS = {0, 1, 2, 3}
 
 
@@ -89,7 +91,7 @@ def test_no_command_breaks_on_a_report_that_was_changed(
     report = copied(kind)
     path = Path("run/report.json")
     draw = random.Random(kind)
-    for place in leaves(report):
+    for place in draw.sample(list(leaves(report)), PLACES):
         texts = [tampered(report, place, value) for value in BAD]
         whole = [text for text in texts if still_a_report(text)]
         tried = [draw.choice(whole)] if whole else []
