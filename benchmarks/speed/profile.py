@@ -88,7 +88,7 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
         clocks.around(factored.FactorGeometry, method, "pass")
     clocks.around(Selection, "choose", "selection")
     clocks.around(factoring, "inverse_root", "factoring")
-    for method in ("make_field", "explore", "perturb"):
+    for method in ("make_subproblem", "explore", "perturb"):
         clocks.around(scout, method, "explore")
     clocks.around(local, "make_image", "explore")
     with clocks.part("reading"):

@@ -19,7 +19,7 @@ class Effort:
     max_rounds : rounds of perturbation at most.
     islands : how often perturbation begins anew, where starts do not agree.
     candidates : splits settled on the kernel itself.
-    crowded : the same on kernels that are nearly diagonal, where the first is seldom far from the best.
+    near_diagonal : the same on kernels that are nearly diagonal, where the first is seldom far from the best.
     exact_rounds : rounds of perturbation on the kernel itself, after settling.
     cheap_rounds : the same up to `CHEAP_ROWS` rows, where a pass over the kernel costs little, if starts were
         slow to come to rest.
@@ -31,7 +31,7 @@ class Effort:
     max_rounds: int
     islands: int
     candidates: int
-    crowded: int
+    near_diagonal: int
     exact_rounds: int
     cheap_rounds: int
     after: Effort | None = None
@@ -43,7 +43,7 @@ FAST = Effort(
     max_rounds=0,
     islands=0,
     candidates=3,
-    crowded=1,
+    near_diagonal=1,
     exact_rounds=0,
     cheap_rounds=0,
 )
@@ -53,7 +53,7 @@ NORMAL = Effort(
     max_rounds=20,
     islands=1,
     candidates=8,
-    crowded=1,
+    near_diagonal=1,
     exact_rounds=0,
     cheap_rounds=1,
 )
@@ -63,7 +63,7 @@ THOROUGH = Effort(
     max_rounds=20,
     islands=3,
     candidates=12,
-    crowded=12,
+    near_diagonal=12,
     exact_rounds=8,
     cheap_rounds=8,
     after=NORMAL,

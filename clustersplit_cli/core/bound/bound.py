@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.bound.support import Fan, Reach
+from clustersplit_cli.core.bound.support import ConeCover, SupportFunction
 from clustersplit_cli.core.constraints.cells import Constraints, bounded
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.search.problem import Problem
 
-TOGETHER = 4
-"""Leading directions along which the reach of splits is enclosed together."""
+COVERED = 4
+"""Leading directions that are covered by cones."""
 ROUNDS, FEWER_ROUNDS, MANY_ROWS = 28, 6, 100_000
 """How often that is refined, by looking along up to 16 more directions, and how often with so many rows."""
 BELOW = 0.95
@@ -53,7 +53,7 @@ def mmd_upper_bound(problem: Problem, image: Image, *, looking: bool = True) -> 
         most += _largest_gain(spectrum, radius_squared, limits if looking else None)
     rounding = ROUNDING * float(np.finfo(problem.geometry.search_dtype).eps)
     if problem.geometry.is_nonnegative:
-        most = min(most, _by_company(problem, rounding))
+        most = min(most, _by_row_sums(problem, rounding))
     return float(np.sqrt(max(most, 0.0) * (1.0 + rounding)))
 
 
@@ -76,23 +76,23 @@ def _cell_level(limits: Constraints) -> NDArray[np.float64]:
     return np.asarray((limits.target / n_val - in_train / n_train) / limits.cells.sizes)
 
 
-def _by_company(problem: Problem, rounding: float) -> float:
+def _by_row_sums(problem: Problem, rounding: float) -> float:
     """Bound MMD² by what all rows together are to the validation rows.
 
     With no kernel value negative, 1_V'K1_V is at most 1_V'K1. That is close where rows have few neighbours,
     because a split can keep most of them together.
     """
-    limits, company = problem.constraints, problem.row_sums
+    limits, row_sums = problem.constraints, problem.row_sums
     n_val = int(limits.target.sum())
     n_train = problem.n - n_val
-    total = float(company.sum())
+    total = float(row_sums.sum())
     pair, found = 1.0 / n_val + 1.0 / n_train, []
     for quotas, others in ((limits.target, n_train), (limits.cells.sizes - limits.target, n_val)):
         # MMD² = c² 1_V'K1_V - 2 (c/|T|) 1_V'K1 + 1'K1/|T|², and the same with T for V.
         factor = pair * (pair - 2.0 / others)
         side = bounded(limits.cells, quotas, quotas, quotas)
-        chosen = Selection(side).choose(-np.sign(factor) * company[:, None])[:, 0]
-        of_side, of_all = factor * float(company[chosen].sum()), total / others**2
+        chosen = Selection(side).choose(-np.sign(factor) * row_sums[:, None])[:, 0]
+        of_side, of_all = factor * float(row_sums[chosen].sum()), total / others**2
         found.append(of_side + of_all + rounding * (abs(of_side) + abs(of_all)))
     return min(found)
 
@@ -113,15 +113,15 @@ class _Dual:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     radius_squared: float
-    fan: Fan | None = None
+    cover: ConeCover | None = None
 
     def at(self, mu: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bounds for all mu, shape (r,)."""
-        first = 0 if self.fan is None else self.fan.k
+        first = 0 if self.cover is None else self.cover.k
         weights = self.values[:, None] - mu
         result = self.radius_squared * mu + self._apart(weights)[first:].sum(axis=0)
-        if self.fan is not None:
-            result += self.fan.largest(weights[:first], self.pulls[:first])
+        if self.cover is not None:
+            result += self.cover.largest(weights[:first], self.pulls[:first])
         return np.asarray(result)
 
     def _apart(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -155,24 +155,24 @@ def _largest_gain(spectrum: Spectrum, radius_squared: float, limits: Constraints
     high = np.full(m + 1, radius)
     low = -high
     low[-1] = 0.0  # along what is left of b
-    reach, k = None, spectrum.directions.shape[1]
+    support, k = None, spectrum.directions.shape[1]
     if limits is not None and k:
-        reach = Reach(limits, spectrum.directions, spectrum.slack)
-        ends = reach.along(np.concatenate([np.eye(k), -np.eye(k)], axis=1))
+        support = SupportFunction(limits, spectrum.directions, spectrum.slack)
+        ends = support.along(np.concatenate([np.eye(k), -np.eye(k)], axis=1))
         high[:k], low[:k] = np.minimum(high[:k], ends[:k]), np.maximum(low[:k], -ends[k:])
 
-    def dual(share: float, fan: Fan | None) -> _Dual:
+    def dual(share: float, cover: ConeCover | None) -> _Dual:
         e = share * spectrum.coupling
         left = spectrum.rest + (spectrum.coupling / share if share else 0.0)
         pulls = np.append(spectrum.pulls, spectrum.rest_pull)
-        return _Dual(np.append(spectrum.values + e, left), pulls, low, high, radius_squared, fan)
+        return _Dual(np.append(spectrum.values + e, left), pulls, low, high, radius_squared, cover)
 
-    fan = None
-    if reach is not None and k > 1:
-        fan = Fan(reach.along, min(k, TOGETHER))
-        middle = dual(1.0, fan)
-        for _ in range(ROUNDS if reach.n <= MANY_ROWS else FEWER_ROUNDS):
+    cover = None
+    if support is not None and k > 1:
+        cover = ConeCover(support, min(k, COVERED))
+        middle = dual(1.0, cover)
+        for _ in range(ROUNDS if support.n <= MANY_ROWS else FEWER_ROUNDS):
             # Seen from a little below the best mu, no direction that may come to matter has lost its weight.
             at = BELOW * middle.best()[1]
-            fan.refine(middle.values[: fan.k] - at, middle.pulls[: fan.k])
-    return min(dual(share, fan).best()[0] for share in (SHARES if spectrum.coupling else (0.0,)))
+            cover.refine(middle.values[: cover.k] - at, middle.pulls[: cover.k])
+    return min(dual(share, cover).best()[0] for share in (SHARES if spectrum.coupling else (0.0,)))

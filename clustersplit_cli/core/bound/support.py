@@ -1,7 +1,7 @@
 """How far splits can reach along directions of the kernel.
 
-Which rows take a split farthest along one direction is a matter of selection, so the reach is exact along
-any single direction. Around several directions at a time it is enclosed from outside, by cones: if splits
+Which rows take a split farthest along one direction is a matter of selection, so this support function is
+exact along any single direction. Around several directions at a time splits are covered by cones: if splits
 reach h_i along k directions d_i and p is the point with d_i'p = h_i for all i, then no split whose place a
 lies in the cone of the d_i is farther away than p: a = sum of w_i d_i with w_i >= 0, so
 |a|² = sum of w_i d_i'a <= sum of w_i h_i = a'p <= |a| |p|. The same holds in any metric M for the cones of
@@ -11,7 +11,6 @@ largest value at these points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -19,8 +18,6 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
 
-Along = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""How far splits reach along directions of shape (k, r), shape (r,)."""
 AT_ONCE = 1 << 19
 """Scores that are sorted out at a time: few enough to stay in cache."""
 HALVED = 16
@@ -31,7 +28,7 @@ FLATTEST = 1e-2
 """The least weight of a direction, relative to the largest, in what tells how wide a cone is."""
 
 
-class Reach:
+class SupportFunction:
     """The places a = U'w of splits with exact quotas, for directions U that sum to zero on every cell.
 
     Here w is a split's weights z = 1/|V| on validation and -1/|T| on training rows, less their cell means.
@@ -70,21 +67,21 @@ class Reach:
         return np.asarray(found)
 
 
-class Fan:
+class ConeCover:
     """Cones that cover all places along k directions, each with the nearest point known to be beyond them."""
 
-    def __init__(self, along: Along, k: int) -> None:
-        self._along, self.k = along, k
+    def __init__(self, support: SupportFunction, k: int) -> None:
+        self._support, self.k = support, k
         self._normals = np.concatenate([np.eye(k), -np.eye(k)], axis=1)
-        self._reach = along(self._normals)
+        self._support_values = support.along(self._normals)
         self._cones = np.array([np.arange(k) + k * np.array(side) for side in product((0, 1), repeat=k)])
         self._middles: dict[tuple[int, int], int] = {}
         self._points = self._beyond(self._cones)[:, None]
 
     @property
     def n_directions(self) -> int:
-        """Directions along which the reach is known."""
-        return len(self._reach)
+        """Directions along which the support function is known."""
+        return len(self._support_values)
 
     def largest(self, weights: NDArray[np.float64], pulls: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bound the sum over k of weights a² + 2 pulls a at all places a.
@@ -127,7 +124,7 @@ class Fan:
     def _beyond(self, cones: NDArray[np.int64]) -> NDArray[np.float64]:
         """The point of every cone that is as far along its directions as splits are along each of them."""
         normals = np.moveaxis(self._normals[:, cones], 0, 2)
-        return np.asarray(np.linalg.solve(normals, self._reach[cones][:, :, None])[:, :, 0])
+        return np.asarray(np.linalg.solve(normals, self._support_values[cones][:, :, None])[:, :, 0])
 
     def _widest(self, cones: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.int64]:
         """The two directions of every cone that are farthest apart, shape (cones, 2)."""
@@ -148,7 +145,7 @@ class Fan:
             middle /= np.linalg.norm(middle, axis=0)
             self._middles |= {pair: self.n_directions + place for place, pair in enumerate(fresh)}
             self._normals = np.concatenate([self._normals, middle], axis=1)
-            self._reach = np.concatenate([self._reach, self._along(middle)])
+            self._support_values = np.concatenate([self._support_values, self._support.along(middle)])
         return np.array([self._middles[pair] for pair in map(tuple, pairs.tolist())])
 
     def _seen(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -80,9 +80,9 @@ def dense_spectrum(
         return Spectrum(values, vectors.T @ pull, 0.0, 0.0, 0.0, known), float(z0 @ entries @ z0)
     basis, _ = np.linalg.qr(_leading_directions(limits, image, LEADING))
     means = _coarse_means(limits)
-    together = np.concatenate([basis, means, z0[:, None]], axis=1)
+    stacked = np.concatenate([basis, means, z0[:, None]], axis=1)
     # Sums over short tiles in the kernel's own precision are good enough, with a margin below.
-    product = matrix.multiply(together.astype(matrix.dtype), workers).T
+    product = matrix.multiply(stacked.astype(matrix.dtype), workers).T
     to_basis, to_means, to_z0 = np.split(product, [basis.shape[1], product.shape[1] - 1], axis=1)
     values, rotation = _leading_first(*np.linalg.eigh(basis.T @ to_basis))
     vectors = basis @ rotation

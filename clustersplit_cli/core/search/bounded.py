@@ -19,7 +19,7 @@ from clustersplit_cli.core.assignment.selection import Selection, cheaper_orient
 from clustersplit_cli.core.constraints.cells import Constraints, restricted_to
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.search.candidate import Trail, best_distinct, joined
+from clustersplit_cli.core.search.candidate import Candidate, best_distinct, joined
 from clustersplit_cli.core.search.lloyd import SHORTEST_LEAP
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.search.swaps import polish
@@ -34,8 +34,8 @@ NOISE = 1e-13
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What all followers of a problem share: the kernel, the rows cell by cell, and their lengths."""
+class BoundedProblem:
+    """What all bounded splits of a problem share: the kernel, the rows cell by cell, and their lengths."""
 
     problem: Problem
     geometry: FactorGeometry
@@ -45,7 +45,7 @@ class Ground:
     selection: Selection  # of rows that go cell by cell
 
     @classmethod
-    def of(cls, problem: Problem, geometry: FactorGeometry) -> Ground:
+    def of(cls, problem: Problem, geometry: FactorGeometry) -> BoundedProblem:
         """Look at a problem whose quotas are exact."""
         limits = problem.constraints
         norms = np.sqrt(np.maximum(geometry.diagonal, 0.0))[limits.order]
@@ -69,7 +69,7 @@ class Ground:
 
 
 @dataclass
-class Follower:
+class BoundedSplit:
     """One split under way; arrays over rows go cell by cell.
 
     Attributes
@@ -80,7 +80,7 @@ class Follower:
     looks : what u was then, and how far the witness may be off by rounding.
     """
 
-    ground: Ground
+    bounded: BoundedProblem
     in_val: Members
     summed: NDArray[np.float64]
     witness: NDArray[np.float64]
@@ -88,13 +88,15 @@ class Follower:
     looks: list[tuple[NDArray[np.float64], float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, ground: Ground, members: Members, summed: NDArray[np.float64], witness: Floats) -> Follower:
+    def of(
+        cls, bounded: BoundedProblem, members: Members, summed: NDArray[np.float64], witness: Floats
+    ) -> BoundedSplit:
         """Begin at a split whose sums and witness, to some rounding, are known."""
-        order = ground.limits.order
+        order = bounded.limits.order
         n = len(order)
-        follower = cls(ground, members[order], summed, np.empty(n), np.zeros(n, dtype=np.int32))
-        follower.renew(witness)
-        return follower
+        split = cls(bounded, members[order], summed, np.empty(n), np.zeros(n, dtype=np.int32))
+        split.renew(witness)
+        return split
 
     @property
     def members(self) -> Members:
@@ -104,22 +106,22 @@ class Follower:
     @property
     def psi(self) -> float:
         """Its objective."""
-        return float(self.ground.objectives(self.summed[:, None])[0])
+        return float(self.bounded.objectives(self.summed[:, None])[0])
 
     @property
     def explained(self) -> float:
         """The scatter that it explains."""
-        return self.ground.problem.ssq_total - self.psi
+        return self.bounded.problem.ssq_total - self.psi
 
     def renew(self, witness: Floats | None = None) -> None:
         """Take a witness of all rows, or make one by a pass over them."""
-        ground, geometry = self.ground, self.ground.geometry
-        weights = ground.weighed(self.summed)
+        bounded, geometry = self.bounded, self.bounded.geometry
+        weights = bounded.weighed(self.summed)
         if witness is None:
             witness = geometry.spread(weights[:, None], geometry.search_dtype)[:, 0]
         probe = np.linspace(0, geometry.n - 1, min(PROBED, geometry.n)).astype(np.int64)
         rounding = float(np.abs(witness[probe] - geometry.at(probe, weights)).max())
-        self.witness = witness[ground.limits.order].astype(np.float64)
+        self.witness = witness[bounded.limits.order].astype(np.float64)
         self.seen[:] = 0
         self.looks = [(geometry.mixed(weights), ROUNDING * rounding)]
 
@@ -131,11 +133,11 @@ class Follower:
         """Let rows change sides if that lowers Psi; say whether it did."""
         if len(places) == 0:
             return False
-        ground = self.ground
+        bounded = self.bounded
         signs = np.where(self.in_val[places], -1.0, 1.0)
-        summed = self.summed + ground.geometry.sum_of(ground.limits.order[places], signs)
-        before, after = ground.objectives(np.stack([self.summed, summed], axis=1))
-        if before - after <= NOISE * max(ground.problem.ssq_total - before, 0.0):
+        summed = self.summed + bounded.geometry.sum_of(bounded.limits.order[places], signs)
+        before, after = bounded.objectives(np.stack([self.summed, summed], axis=1))
+        if before - after <= NOISE * max(bounded.problem.ssq_total - before, 0.0):
             return False
         self.summed = summed
         self.in_val[places] = ~self.in_val[places]
@@ -143,38 +145,38 @@ class Follower:
 
     def polish(self) -> bool:
         """Swap rows near the thresholds while that lowers Psi; say whether it did."""
-        ground = self.ground
-        c = 1.0 / ground.n_val + 1.0 / ground.n_train
+        bounded = self.bounded
+        c = 1.0 / bounded.n_val + 1.0 / bounded.n_train
         # A swap gains from the pull of both rows on their own centroids, and from a negative kernel value.
-        farthest = float(ground.norms.max())
-        reach = c / 2.0 * (ground.norms**2 + farthest**2)
-        if not ground.geometry.is_nonnegative:
-            reach += c * ground.norms * farthest
-        near = np.sort(ground.limits.order[self._refresh(reach)])
+        farthest = float(bounded.norms.max())
+        reach = c / 2.0 * (bounded.norms**2 + farthest**2)
+        if not bounded.geometry.is_nonnegative:
+            reach += c * bounded.norms * farthest
+        near = np.sort(bounded.limits.order[self._refresh(reach)])
         members = self.members
-        polished = polish(ground.problem, members, self.in_rows(self.witness), among=near)
-        return self.exchange(np.flatnonzero((polished.members != members)[ground.limits.order]))
+        polished = polish(bounded.problem, members, self.in_rows(self.witness), among=near)
+        return self.exchange(np.flatnonzero((polished.members != members)[bounded.limits.order]))
 
     def n_pulled(self) -> int:
         """Count the rows whose pull on their own centroid may decide where they are."""
-        c = 1.0 / self.ground.n_val + 1.0 / self.ground.n_train
-        return len(self._open(c * self.ground.norms**2))
+        c = 1.0 / self.bounded.n_val + 1.0 / self.bounded.n_train
+        return len(self._open(c * self.bounded.norms**2))
 
     def recount(self) -> None:
         """Sum over the validation rows anew, in float64."""
-        self.summed = self.ground.geometry.halves(self.members)[0]
+        self.summed = self.bounded.geometry.halves(self.members)[0]
 
     def in_rows(self, values: NDArray[Any]) -> NDArray[Any]:
         """Put values that go cell by cell into the rows' own order."""
         result = np.empty_like(values)
-        result[self.ground.limits.order] = values
+        result[self.bounded.limits.order] = values
         return result
 
     def _choice(self) -> Members:
         """The quota's worth of rows of largest witness in every cell, whose others are not looked at."""
         self._refresh()
         # The others lie on their side of the threshold whatever their witness is by now, and rank there too.
-        return self.ground.selection.choose(-self.witness[:, None])[:, 0]
+        return self.bounded.selection.choose(-self.witness[:, None])[:, 0]
 
     def _refresh(self, reach: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
         """Look at all rows that may be on either side of their cell's threshold, or within reach of it."""
@@ -187,16 +189,16 @@ class Follower:
 
     def _range(self, reach: NDArray[np.float64] | float = 0.0) -> tuple[NDArray[np.float64], ...]:
         """The least and the most that every row's witness can be."""
-        ground = self.ground
-        now = ground.geometry.mixed(ground.weighed(self.summed))
+        bounded = self.bounded
+        now = bounded.geometry.mixed(bounded.weighed(self.summed))
         drift = np.array([float(np.linalg.norm(now - then)) for then, _ in self.looks])
         rounding = np.array([off for _, off in self.looks])
-        most = ground.norms * drift[self.seen] + rounding[self.seen] + reach
+        most = bounded.norms * drift[self.seen] + rounding[self.seen] + reach
         return self.witness - most, self.witness + most
 
     def _open(self, reach: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
         """The rows that may be on either side of their cell's threshold, or within reach of it."""
-        limits = self.ground.limits
+        limits = self.bounded.limits
         low, high = self._range(reach)
         sizes, left = limits.cells.sizes, limits.cells.sizes - limits.target
         # The quota-th largest witness is no less than that of the least they can be.
@@ -209,36 +211,36 @@ class Follower:
 
     def _look(self, places: NDArray[np.int64]) -> None:
         """Compute the present witness of some rows in float64."""
-        ground = self.ground
-        weights = ground.weighed(self.summed)
-        self.witness[places] = ground.geometry.at(ground.limits.order[places], weights)
+        bounded = self.bounded
+        weights = bounded.weighed(self.summed)
+        self.witness[places] = bounded.geometry.at(bounded.limits.order[places], weights)
         self.seen[places] = len(self.looks)
-        self.looks.append((ground.geometry.mixed(weights), 0.0))
+        self.looks.append((bounded.geometry.mixed(weights), 0.0))
 
 
 IN_SIGHT = 1e-2
-"""Share of scatter by which a split may explain less than the best one and still be followed."""
+"""Share of scatter by which a split may explain less than the best one and still be gone on with."""
 CLOSE = 1e-3
 """The same once it has taken a step."""
 ROUNDS = 50
 
 
 @dataclass(frozen=True)
-class Finished:
-    """The best split at rest, others that were settled too, and what was measured on the way.
+class RefinedSplits:
+    """The best split once converged, others that were refined too, and what was measured on the way.
 
     `known` holds Psi of splits packed by `np.packbits`; `measured` is the best split in float64.
     """
 
-    best: Trail
-    others: tuple[Trail, ...] = ()
+    best: Candidate
+    others: tuple[Candidate, ...] = ()
     known: Mapping[bytes, float] = field(default_factory=dict)
     measured: Evaluation | None = None
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Splits measured on all rows, and the best of them with what following them takes.
+    """Splits measured on all rows, and the best of them with what bounded steps take.
 
     Attributes
     ----------
@@ -249,76 +251,82 @@ class Carried:
     witness : (n, candidates).
     """
 
-    ground: Ground
+    bounded: BoundedProblem
     known: Mapping[bytes, float]
-    chosen: tuple[Trail, ...]
+    chosen: tuple[Candidate, ...]
     summed: NDArray[Any]
     columns: tuple[int, ...]
     witness: NDArray[Any]
 
 
 def carry_over(
-    problem: Problem, trails: Sequence[Trail], candidates: Sequence[Trail], *, most: int
+    problem: Problem, ends: Sequence[Candidate], promising: Sequence[Candidate], *, most: int
 ) -> Carried:
     """Measure all splits by passes over all rows.
 
     Parameters
     ----------
-    trails : splits of all rows whose Psi the report states.
-    candidates : splits that may be the best.
-    most : number of candidates to follow.
+    ends : splits of all rows whose Psi the report states.
+    promising : splits that may be the best.
+    most : number of promising splits to go on with.
     """
     geometry = problem.geometry
     assert isinstance(geometry, FactorGeometry)
-    ground = Ground.of(problem, geometry)
-    everything = [*trails, *candidates]
-    members = np.stack([trail.members for trail in everything])
+    bounded = BoundedProblem.of(problem, geometry)
+    everything = [*ends, *promising]
+    members = np.stack([candidate.members for candidate in everything])
     summed = geometry.sums_over(members.T, geometry.search_dtype)
-    psi = ground.objectives(summed).tolist()
+    psi = bounded.objectives(summed).tolist()
     measured = [
-        replace(trail, psi=value, trace=joined(trail.trace, (value,)))
-        for trail, value in zip(everything, psi, strict=True)
+        replace(candidate, psi=value, trace=joined(candidate.trace, (value,)))
+        for candidate, value in zip(everything, psi, strict=True)
     ]
-    ranked = best_distinct(measured[len(trails) :], most)
+    ranked = best_distinct(measured[len(ends) :], most)
     least = problem.ssq_total - ranked[0].psi
-    chosen = [trail for trail in ranked if problem.ssq_total - trail.psi >= (1.0 - IN_SIGHT) * least]
-    columns = [next(at for at, trail in enumerate(measured) if trail is wanted) for wanted in chosen]
-    witness = geometry.spread(ground.weighed(summed[:, columns]), geometry.search_dtype)
-    known = {trail.passed[-1][1].tobytes(): value for trail, value in zip(everything, psi, strict=True)}
-    return Carried(ground, known, tuple(chosen), summed, tuple(columns), witness)
+    chosen = [
+        candidate for candidate in ranked if problem.ssq_total - candidate.psi >= (1.0 - IN_SIGHT) * least
+    ]
+    columns = [next(at for at, candidate in enumerate(measured) if candidate is wanted) for wanted in chosen]
+    witness = geometry.spread(bounded.weighed(summed[:, columns]), geometry.search_dtype)
+    known = {
+        candidate.passed[-1][1].tobytes(): value for candidate, value in zip(everything, psi, strict=True)
+    }
+    return Carried(bounded, known, tuple(chosen), summed, tuple(columns), witness)
 
 
-def finish(problem: Problem, carried: Carried, *, max_iter: int) -> Finished | None:
-    """Bring the best of the splits that were carried over to rest.
+def bounded_lloyd(problem: Problem, carried: Carried, *, max_iter: int) -> RefinedSplits | None:
+    """Descend from the best of the splits that were carried over, until they converge.
 
     Returns
     -------
-    None where rows pull so much on their own centroids that following splits is not enough.
+    None where rows pull so much on their own centroids that bounds are not enough.
     """
     runs = [
-        _Run(
-            trail,
-            Follower.of(carried.ground, trail.members, carried.summed[:, column], carried.witness[:, place]),
+        _BoundedRun(
+            candidate,
+            BoundedSplit.of(
+                carried.bounded, candidate.members, carried.summed[:, column], carried.witness[:, place]
+            ),
             max_iter,
         )
-        for place, (trail, column) in enumerate(zip(carried.chosen, carried.columns, strict=True))
+        for place, (candidate, column) in enumerate(zip(carried.chosen, carried.columns, strict=True))
     ]
-    if runs[0].follower.n_pulled() > SHORTEST_LEAP * problem.n:
+    if runs[0].split.n_pulled() > SHORTEST_LEAP * problem.n:
         return None
     while sum(run.step() for run in runs) > 0:
-        most_explained = max(run.follower.explained for run in runs)
-        runs = [run for run in runs if run.follower.explained >= (1.0 - CLOSE) * most_explained]
-    best = min(runs, key=lambda run: run.follower.psi)
-    exact = best.settle(problem)
+        most_explained = max(run.split.explained for run in runs)
+        runs = [run for run in runs if run.split.explained >= (1.0 - CLOSE) * most_explained]
+    best = min(runs, key=lambda run: run.split.psi)
+    exact = best.refine(problem)
     known = {**carried.known, **best.known, best.last: exact.psi}
-    return Finished(best.trail(), (), known, exact)
+    return RefinedSplits(best.candidate(), (), known, exact)
 
 
-class _Run:
-    """A candidate on its way to rest."""
+class _BoundedRun:
+    """A candidate that is being refined."""
 
-    def __init__(self, trail: Trail, follower: Follower, max_iter: int) -> None:
-        self.begun, self.follower, self.steps_left = trail, follower, max_iter
+    def __init__(self, candidate: Candidate, split: BoundedSplit, max_iter: int) -> None:
+        self.begun, self.split, self.steps_left = candidate, split, max_iter
         self.passed: list[tuple[str, NDArray[np.uint8]]] = []
         self.psi: list[float] = []
         self.converged = False
@@ -328,58 +336,58 @@ class _Run:
         if self.converged or self.steps_left == 0:
             return False
         self.steps_left -= 1
-        self.converged = not self._note("lloyd", self.follower.step())
+        self.converged = not self._note("lloyd", self.split.step())
         return not self.converged
 
-    def settle(self, problem: Problem) -> Evaluation:
+    def refine(self, problem: Problem) -> Evaluation:
         """Descend and polish in turn until neither lowers Psi, which float64 on all rows has to confirm."""
-        follower, selection = self.follower, Selection(problem.constraints)
+        split, selection = self.split, Selection(problem.constraints)
         for _ in range(ROUNDS):
             while self.step():
                 pass
             if not self.converged:
                 break
-            if self._note("polish", follower.polish()):
+            if self._note("polish", split.polish()):
                 self.converged = False
                 continue
-            measured = evaluate(problem, follower.members)
+            measured = evaluate(problem, split.members)
             difference = measured.difference[:, None]
             proposal = cheaper_orientation(difference, selection)[0][:, 0]
-            changed = np.flatnonzero((proposal != follower.members)[problem.constraints.order])
+            changed = np.flatnonzero((proposal != split.members)[problem.constraints.order])
             if len(changed) == 0:
                 return measured
             # Sums that began in the kernel's own precision are not good enough to tell rows so close.
-            follower.recount()
-            if not self._note("lloyd", follower.exchange(changed)):
+            split.recount()
+            if not self._note("lloyd", split.exchange(changed)):
                 return measured
             self.converged = False
         self.converged = False
-        return evaluate(problem, follower.members)
+        return evaluate(problem, split.members)
 
     def _note(self, phase: str, moved: bool) -> bool:
         """Remember where a step led, if it did; say whether it did."""
         if moved:
-            self.passed.append((phase, np.packbits(self.follower.members)))
-            self.psi.append(self.follower.psi)
+            self.passed.append((phase, np.packbits(self.split.members)))
+            self.psi.append(self.split.psi)
         return moved
 
     @property
     def last(self) -> bytes:
         """The split, packed."""
-        return bytes(np.packbits(self.follower.members).tobytes())
+        return bytes(np.packbits(self.split.members).tobytes())
 
     @property
     def known(self) -> dict[bytes, float]:
         """Psi of the splits passed."""
         return {packed.tobytes(): psi for (_, packed), psi in zip(self.passed, self.psi, strict=True)}
 
-    def trail(self) -> Trail:
-        """The run as a trail."""
+    def candidate(self) -> Candidate:
+        """The run as a candidate."""
         return replace(
             self.begun,
-            members=self.follower.members,
-            psi=self.follower.psi,
-            witness=self.follower.in_rows(self.follower.witness),
+            members=self.split.members,
+            psi=self.split.psi,
+            witness=self.split.in_rows(self.split.witness),
             passed=(*self.begun.passed, *self.passed),
             converged=self.converged,
             trace=(*self.begun.trace, *self.psi),

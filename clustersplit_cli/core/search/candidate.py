@@ -13,7 +13,7 @@ from clustersplit_cli.core.search.problem import Members
 
 
 @dataclass(frozen=True)
-class Trail:
+class Candidate:
     """One run of the search.
 
     Attributes
@@ -40,23 +40,23 @@ class Trail:
         """Steps taken since the start."""
         return len(self.passed) - 1
 
-    def measured_at_rest(self) -> dict[bytes, float]:
+    def measured_while_refined(self) -> dict[bytes, float]:
         """Psi of the splits, packed, that it passed since it was first measured on the kernel itself."""
-        n_settling = 0
-        while n_settling < len(self.passed) and self.passed[-1 - n_settling][0] in SETTLING:
-            n_settling += 1
-        if not 0 < n_settling < min(len(self.passed), len(self.trace)):
+        n_refining = 0
+        while n_refining < len(self.passed) and self.passed[-1 - n_refining][0] in REFINING:
+            n_refining += 1
+        if not 0 < n_refining < min(len(self.passed), len(self.trace)):
             return {}
-        pairs = zip(self.passed[-1 - n_settling :], self.trace[-1 - n_settling :], strict=True)
+        pairs = zip(self.passed[-1 - n_refining :], self.trace[-1 - n_refining :], strict=True)
         return {split.tobytes(): psi for (_, split), psi in pairs}
 
-    def through(self, phase: str, splits: Sequence[NDArray[np.uint8]]) -> Trail:
-        """Return the trail with further splits passed."""
+    def through(self, phase: str, splits: Sequence[NDArray[np.uint8]]) -> Candidate:
+        """Return the candidate with further splits passed."""
         return replace(self, passed=(*self.passed, *((phase, split) for split in splits)))
 
 
-SETTLING = ("lloyd", "leap", "polish")
-"""Phases that bring splits to rest, on the kernel itself once they come from an image of it."""
+REFINING = ("lloyd", "leap", "polish")
+"""Phases that refine splits, on the kernel itself once they come from an image of it."""
 UNMEASURED = float("nan")
 """In a trace: a step whose Psi the next descent will state."""
 LONGEST_TRACE = 24
@@ -88,28 +88,30 @@ CLOSE, VARIED = 1000, 20
 """Splits that differ in at most one row in a thousand are close; varied ones differ in one in twenty."""
 
 
-def are_close(one: Trail, other: Trail, one_in: int = CLOSE) -> bool:
+def are_close(one: Candidate, other: Candidate, one_in: int = CLOSE) -> bool:
     """Whether two splits differ in one row in a thousand: then polishing leads both to the same place."""
     return one_in * int((one.members != other.members).sum()) <= len(one.members)
 
 
-def best_distinct(trails: Sequence[Trail], count: int, one_in: int = CLOSE) -> list[Trail]:
-    """The `count` best trails of which no two have almost the same split, best first."""
-    kept: list[Trail] = []
-    for trail in sorted(trails, key=lambda trail: trail.psi):
+def best_distinct(candidates: Sequence[Candidate], count: int, one_in: int = CLOSE) -> list[Candidate]:
+    """The `count` best candidates of which no two have almost the same split, best first."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: candidate.psi):
         if len(kept) == count:
             break
-        if not any(are_close(trail, other, one_in) for other in kept):
-            kept.append(trail)
+        if not any(are_close(candidate, other, one_in) for other in kept):
+            kept.append(candidate)
     return kept
 
 
-def best_varied(trails: Sequence[Trail], count: int) -> list[Trail]:
-    """The `count` best trails, three in four of them far from each other.
+def best_varied(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+    """The `count` best candidates, three in four of them far from each other.
 
-    Where an image of the kernel prefers one optimum and the kernel another, the best trails on the image
+    Where an image of the kernel prefers one optimum and the kernel another, the best candidates on the image
     may all lead to the former.
     """
-    varied = best_distinct(trails, count - count // 4, VARIED)
-    others = [trail for trail in trails if not any(are_close(trail, other) for other in varied)]
+    varied = best_distinct(candidates, count - count // 4, VARIED)
+    others = [
+        candidate for candidate in candidates if not any(are_close(candidate, other) for other in varied)
+    ]
     return [*varied, *best_distinct(others, count - len(varied))]

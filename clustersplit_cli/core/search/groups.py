@@ -77,18 +77,25 @@ def search_unit_parts(
     geometry : the kernel of the rows.
     max_iter : rounds of exchanges between all pairs of parts, per start.
     """
-    ground = geometry.group_sums(parts.units)
-    start_rng, stir_rng = rng.spawn(2)
-    ends: list[_Standing] = []
+    kernel = geometry.group_sums(parts.units)
+    start_rng, perturb_rng = rng.spawn(2)
+    ends: list[_GroupCandidate] = []
     names: list[str] = []
-    for run, (name, labels) in enumerate(_starts(ground, parts, restarts, start_rng)):
+    for run, (name, labels) in enumerate(_starts(kernel, parts, restarts, start_rng)):
         progress("starts", run, restarts)
         names.append(name)
-        ends.append(_settled(ground, parts, labels, max_iter))
+        ends.append(_refine(kernel, parts, labels, max_iter))
     winner = min(range(len(ends)), key=lambda run: ends[run].psi)
-    best = ends[winner] = _stirred(ground, parts, ends[winner], max_iter, effort, stir_rng, progress)
+    best = ends[winner] = _perturb(kernel, parts, ends[winner], max_iter, effort, perturb_rng, progress)
     runs = tuple(
-        Run(name, len(end.trace) - 1, end.psi, _mmd(ground, parts, end), end.converged, _shown(end))
+        Run(
+            name,
+            len(end.trace) - 1,
+            end.psi,
+            _mmd(kernel, parts, end),
+            end.converged,
+            _shown(end),
+        )
         for name, end in zip(names, ends, strict=True)
     )
     steps = tuple(
@@ -98,7 +105,7 @@ def search_unit_parts(
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _GroupCandidate:
     """Units in parts, and what they add up to.
 
     Attributes
@@ -117,17 +124,17 @@ class _Standing:
     converged: bool = False
 
 
-def _standing(ground: Geometry, parts: UnitParts, labels: Labels) -> _Standing:
+def _measured(kernel: Geometry, parts: UnitParts, labels: Labels) -> _GroupCandidate:
     marks = (labels[:, None] == np.arange(parts.quotas.k)).astype(np.float64)
-    product, inside = ground.measure(marks)
+    product, inside = kernel.measure(marks)
     sizes = marks.T @ parts.sizes
-    psi = ground.trace - float((inside / sizes).sum())
-    return _Standing(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
+    psi = kernel.trace - float((inside / sizes).sum())
+    return _GroupCandidate(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
 
 
-def _settled(ground: Geometry, parts: UnitParts, labels: Labels, max_iter: int) -> _Standing:
+def _refine(kernel: Geometry, parts: UnitParts, labels: Labels, max_iter: int) -> _GroupCandidate:
     """Exchange units between every two parts until nothing lowers Psi."""
-    now = _standing(ground, parts, labels)
+    now = _measured(kernel, parts, labels)
     trace = [now.psi]
     converged = False
     for _ in range(max_iter):
@@ -135,12 +142,12 @@ def _settled(ground: Geometry, parts: UnitParts, labels: Labels, max_iter: int) 
         copies = {name: getattr(now, name).copy() for name in ("sums", "inside", "sizes")}
         state = replace(now, labels=labels, **copies)
         changes = sum(
-            _exchanged(ground, parts, state, a, b) for a, b in combinations(range(parts.quotas.k), 2)
+            _exchanged(kernel, parts, state, a, b) for a, b in combinations(range(parts.quotas.k), 2)
         )
         if not changes:
             converged = True
             break
-        after = _standing(ground, parts, labels)
+        after = _measured(kernel, parts, labels)
         if after.psi >= now.psi:  # what looked like a gain was rounding
             converged = True
             break
@@ -149,15 +156,15 @@ def _settled(ground: Geometry, parts: UnitParts, labels: Labels, max_iter: int) 
     return replace(now, trace=tuple(trace), converged=converged)
 
 
-def _stirred(
-    ground: Geometry,
+def _perturb(
+    kernel: Geometry,
     parts: UnitParts,
-    best: _Standing,
+    best: _GroupCandidate,
     max_iter: int,
     effort: Effort,
     rng: np.random.Generator,
     progress: Progress,
-) -> _Standing:
+) -> _GroupCandidate:
     """Blur the distances to the centroids, deal out by them and exchange, until that brings nothing."""
     stale = 0
     for done in range(effort.max_rounds):
@@ -166,25 +173,25 @@ def _stirred(
         progress("perturb", done, effort.max_rounds)
         costs = parts.sizes[:, None] * best.inside / best.sizes**2 - 2.0 * best.sums / best.sizes
         strength = float(np.exp(rng.uniform(np.log(0.1), np.log(1.0)))) * float(costs.std())
-        kicked = parts.cheaper(best.labels, costs + rng.normal(scale=strength, size=costs.shape))
-        rival = _settled(ground, parts, kicked, max_iter)
+        perturbed = parts.cheaper(best.labels, costs + rng.normal(scale=strength, size=costs.shape))
+        rival = _refine(kernel, parts, perturbed, max_iter)
         stale = 0 if rival.psi < best.psi - WORTHWHILE * abs(best.psi) else stale + 1
         if rival.psi < best.psi:
             best = replace(rival, trace=(*best.trace, rival.psi))
     return best
 
 
-def _exchanged(ground: Geometry, parts: UnitParts, state: _Standing, a: int, b: int) -> int:
+def _exchanged(kernel: Geometry, parts: UnitParts, state: _GroupCandidate, a: int, b: int) -> int:
     """Take the best exchanges between two parts that lower Psi, in place; return how many."""
     labels, inside = state.labels, state.inside
     sizes = state.sizes
     counts = parts.counts(labels)
-    everybody = np.arange(ground.n)
+    everybody = np.arange(kernel.n)
     # What a unit would gain by leaving, as the centroids are.
     pull = 2.0 * (state.sums[:, b] / sizes[b] - state.sums[:, a] / sizes[a])
     pull += parts.sizes * (inside[a] / sizes[a] ** 2 - inside[b] / sizes[b] ** 2)
     left, right = parts.candidates(labels, a, pull), parts.candidates(labels, b, -pull)
-    gains = _gains(ground, parts, state, a, b, left, right)
+    gains = _gains(kernel, parts, state, a, b, left, right)
     gains[~parts.allowed(counts, a, b, left, right)] = -np.inf
     noise = 1e-12 * abs(state.psi)
     used: set[int] = set()
@@ -195,13 +202,13 @@ def _exchanged(ground: Geometry, parts: UnitParts, state: _Standing, a: int, b: 
         if {u, v} & used or not parts.may(counts, a, b, u, v):
             continue
         one, other = (np.array([] if who == NOBODY else [who], dtype=np.int64) for who in (u, v))
-        gain = _gains(ground, parts, state, a, b, one, other)
+        gain = _gains(kernel, parts, state, a, b, one, other)
         if gain[0, 0] <= noise:
             continue
         row = np.concatenate([one, other])
         signs = np.repeat([1.0, -1.0], [len(one), len(other)])
-        shift = ground.block(everybody, row) @ signs
-        within = float(signs @ (ground.block(row, row) @ signs))
+        shift = kernel.block(everybody, row) @ signs
+        within = float(signs @ (kernel.block(row, row) @ signs))
         inside[a] += within - 2.0 * float(signs @ state.sums[row, a])
         inside[b] += within + 2.0 * float(signs @ state.sums[row, b])
         state.sums[:, a] -= shift
@@ -218,21 +225,21 @@ def _exchanged(ground: Geometry, parts: UnitParts, state: _Standing, a: int, b: 
 
 
 def _gains(
-    ground: Geometry,
+    kernel: Geometry,
     parts: UnitParts,
-    state: _Standing,
+    state: _GroupCandidate,
     a: int,
     b: int,
     left: NDArray[np.int64],
     right: NDArray[np.int64],
 ) -> Doubles:
     """By how much Psi falls if u of a and v of b change places; the last of each stands for nobody."""
-    own = ground.diagonal
+    own = kernel.diagonal
     gone = np.append(own[left], 0.0)[:, None]
     come = np.append(own[right], 0.0)[None, :]
     between = np.zeros((len(left) + 1, len(right) + 1))
     if len(left) and len(right):
-        between[:-1, :-1] = ground.block(left, right)
+        between[:-1, :-1] = kernel.block(left, right)
     net = np.append(parts.sizes[left], 0.0)[:, None] - np.append(parts.sizes[right], 0.0)[None, :]
     change = gone + come - 2.0 * between
     after = []
@@ -246,7 +253,7 @@ def _gains(
 
 
 def _starts(
-    ground: Geometry, parts: UnitParts, restarts: int, rng: np.random.Generator
+    kernel: Geometry, parts: UnitParts, restarts: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Labels]]:
     """As they were dealt out, around seeds far apart, and at random."""
     n_random = max(1, restarts // 5)
@@ -254,36 +261,39 @@ def _starts(
         if run == 0:
             yield "dealt", parts.first
         elif run < restarts - n_random:
-            yield f"seeds-{run - 1}", parts.cheaper(parts.first, _seed_costs(ground, parts, stream))
+            yield (
+                f"seeds-{run - 1}",
+                parts.cheaper(parts.first, _seed_costs(kernel, parts, stream)),
+            )
         else:
-            costs = stream.random((ground.n, parts.quotas.k)) * parts.sizes[:, None]
+            costs = stream.random((kernel.n, parts.quotas.k)) * parts.sizes[:, None]
             yield f"random-{run - (restarts - n_random)}", parts.cheaper(parts.first, costs)
 
 
-def _seed_costs(ground: Geometry, parts: UnitParts, rng: np.random.Generator) -> Doubles:
+def _seed_costs(kernel: Geometry, parts: UnitParts, rng: np.random.Generator) -> Doubles:
     """Squared distances of every unit's rows to units far from each other (k-means++), but for constants."""
-    everybody, sizes = np.arange(ground.n), parts.sizes
-    own = ground.diagonal / sizes
-    nearest = np.full(ground.n, np.inf)
+    everybody, sizes = np.arange(kernel.n), parts.sizes
+    own = kernel.diagonal / sizes
+    nearest = np.full(kernel.n, np.inf)
     costs = []
-    seed = int(rng.integers(ground.n))
+    seed = int(rng.integers(kernel.n))
     for _ in range(parts.quotas.k):
-        column = ground.block(everybody, np.array([seed]))[:, 0] / sizes[seed]
+        column = kernel.block(everybody, np.array([seed]))[:, 0] / sizes[seed]
         cost = sizes * own[seed] / sizes[seed] - 2.0 * column
         costs.append(cost)
         nearest = np.minimum(nearest, np.maximum(cost + own, 0.0))
         total = float(nearest.sum())
-        seed = int(rng.choice(ground.n, p=nearest / total if total > 0 else None))
+        seed = int(rng.choice(kernel.n, p=nearest / total if total > 0 else None))
     return np.stack(costs, axis=1)
 
 
-def _mmd(ground: Geometry, parts: UnitParts, end: _Standing) -> float:
+def _mmd(kernel: Geometry, parts: UnitParts, end: _GroupCandidate) -> float:
     """The mean MMD between parts, from Psi through the ANOVA identity."""
     n = float(end.sizes.sum())
-    whole = float(ground.measure(np.ones((ground.n, 1)))[1][0])
+    whole = float(kernel.measure(np.ones((kernel.n, 1)))[1][0])
     pairs = (n**2 - float((end.sizes**2).sum())) / 2.0
-    return float(np.sqrt(max(ground.trace - whole / n - end.psi, 0.0) * n / pairs))
+    return float(np.sqrt(max(kernel.trace - whole / n - end.psi, 0.0) * n / pairs))
 
 
-def _shown(end: _Standing) -> tuple[float, ...]:
+def _shown(end: _GroupCandidate) -> tuple[float, ...]:
     return shortened(end.trace, end.psi)

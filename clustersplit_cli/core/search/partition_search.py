@@ -24,12 +24,12 @@ SMALL = 2048
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 12
 WORTHWHILE = 2e-5
 """A step that explains less than this share of scatter more is none worth taking on an image."""
-STIRRED = 0.15
+PERTURBED = 0.15
 """Share of the rows that are drawn again in a perturbed partition."""
 
 
 @dataclass(frozen=True)
-class Walk:
+class PartitionCandidate:
     """One run: the partition it has reached, its Psi, and what it passed, as (phase, Psi).
 
     `trace` is Psi at the start and after every step, where the last one was taken.
@@ -72,27 +72,38 @@ def search_partition(
     ----------
     image : a low-rank image of the kernel, on which starts descend if there are many rows.
     """
-    start_rng, stir_rng = rng.spawn(2)
+    start_rng, perturb_rng = rng.spawn(2)
     factors = image.factors(np.arange(geometry.n))
     names, starts = _starts(assigner, factors, restarts, start_rng)
     is_small = geometry.n <= SMALL
-    field = geometry if is_small else image_geometry(factors, assigner.workers)
-    walks = [Walk(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])]
+    explored = geometry if is_small else image_geometry(factors, assigner.workers)
+    candidates = [
+        PartitionCandidate(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])
+    ]
     ends = descend_partitions(
-        *(field, walks, assigner, max_iter, field.search_dtype, "explore", progress), roughly=not is_small
+        *(explored, candidates, assigner, max_iter, explored.search_dtype, "explore", progress),
+        roughly=not is_small,
     )
-    best = _stir(field, min(ends, key=lambda walk: walk.psi), assigner, max_iter, effort, stir_rng, progress)
-    chosen = sorted([*ends, best], key=lambda walk: walk.psi)[: max(1, effort.candidates // 4)]
-    settled = []
-    for done, walk in enumerate(chosen):
+    best = _perturb(
+        explored,
+        min(ends, key=lambda candidate: candidate.psi),
+        assigner,
+        max_iter,
+        effort,
+        perturb_rng,
+        progress,
+    )
+    chosen = sorted([*ends, best], key=lambda candidate: candidate.psi)[: max(1, effort.candidates // 4)]
+    refined = []
+    for done, candidate in enumerate(chosen):
         progress("polish", done, len(chosen) + 1)
-        settled.append(_settle(geometry, walk, assigner, max_iter, exactly=False))
+        refined.append(_refine(geometry, candidate, assigner, max_iter, exactly=False))
     progress("polish", len(chosen), len(chosen) + 1)
-    begun = _begun(geometry, min(settled, key=lambda walk: walk.psi), starts, assigner.quotas.k)
-    winner = _settle(geometry, begun, assigner, max_iter, exactly=True)
-    settled.append(winner)
-    last = {walk.start: walk for walk in ends} | {
-        walk.start: walk for walk in sorted(settled, key=lambda walk: -walk.psi)
+    begun = _begun(geometry, min(refined, key=lambda candidate: candidate.psi), starts, assigner.quotas.k)
+    winner = _refine(geometry, begun, assigner, max_iter, exactly=True)
+    refined.append(winner)
+    last = {candidate.start: candidate for candidate in ends} | {
+        candidate.start: candidate for candidate in sorted(refined, key=lambda candidate: -candidate.psi)
     }
     return PartitionSolution(
         winner.labels,
@@ -105,7 +116,7 @@ def search_partition(
 
 def descend_partitions(
     geometry: Geometry,
-    walks: Sequence[Walk],
+    candidates: Sequence[PartitionCandidate],
     assigner: PartAssigner,
     max_iter: int,
     dtype: DTypeLike,
@@ -114,22 +125,22 @@ def descend_partitions(
     *,
     roughly: bool = False,
     state: State | None = None,
-) -> list[Walk]:
+) -> list[PartitionCandidate]:
     """Alternate centroids and assignment from every partition, all as one batch, until Psi stops falling.
 
     Parameters
     ----------
     roughly : stop where steps bring next to nothing, and let every centroid serve its own part.
-    state : what the walks' partitions measure, if it is known.
+    state : what the candidates' partitions measure, if it is known.
     """
     k = assigner.quotas.k
-    result = list(walks)
-    present = np.stack([walk.labels for walk in result], axis=1)
+    result = list(candidates)
+    present = np.stack([candidate.labels for candidate in result], axis=1)
     if state is None:
         state = measure(geometry, present, k, dtype)
-    for run, walk in enumerate(result):
+    for run, candidate in enumerate(result):
         psi = float(state.psi[run])
-        result[run] = replace(walk, psi=psi, trace=joined(walk.trace, (psi,)))
+        result[run] = replace(candidate, psi=psi, trace=joined(candidate.trace, (psi,)))
     noise = WORTHWHILE if roughly else 1e-7 if np.dtype(dtype) == np.float32 else 1e-13
     assign = assigner.assign_in_order if roughly else assigner.assign
     spread = max(_scatter(geometry), np.finfo(np.float64).tiny)
@@ -150,14 +161,14 @@ def descend_partitions(
             if result[run].psi - state.psi[column] > noise * max(spread - result[run].psi, 0.0)
         ]
         for column in moved:
-            walk = result[active[column]]
+            candidate = result[active[column]]
             result[active[column]] = replace(
-                walk,
+                candidate,
                 labels=proposals[column],
                 psi=float(state.psi[column]),
-                passed=(*walk.passed, (phase, float(state.psi[column]))),
-                steps=walk.steps + 1,
-                trace=(*walk.trace, float(state.psi[column])),
+                passed=(*candidate.passed, (phase, float(state.psi[column]))),
+                steps=candidate.steps + 1,
+                trace=(*candidate.trace, float(state.psi[column])),
             )
         active = [active[column] for column in moved]
         if not active:
@@ -170,7 +181,7 @@ def descend_partitions(
             sizes=state.sizes[moved],
             psi=state.psi[moved],
         )
-    return [replace(walk, converged=run not in active) for run, walk in enumerate(result)]
+    return [replace(candidate, converged=run not in active) for run, candidate in enumerate(result)]
 
 
 def _scatter(geometry: Geometry) -> float:
@@ -178,39 +189,43 @@ def _scatter(geometry: Geometry) -> float:
     return geometry.trace - float(geometry.measure(ones)[1][0]) / geometry.n
 
 
-def _begun(geometry: Geometry, walk: Walk, starts: Labels, k: int) -> Walk:
+def _begun(geometry: Geometry, candidate: PartitionCandidate, starts: Labels, k: int) -> PartitionCandidate:
     """State in float64, on the kernel itself, where a run began and where it is; between them is one step."""
-    both = np.stack([starts[:, walk.start], walk.labels], axis=1)
+    both = np.stack([starts[:, candidate.start], candidate.labels], axis=1)
     first, here = (float(psi) for psi in measure(geometry, both, k, np.float64).psi)
     passed = (("start", first),) if here >= first else (("start", first), ("explore", here))
-    return replace(walk, psi=here, passed=passed, trace=joined(walk.trace, (here,)))
+    return replace(candidate, psi=here, passed=passed, trace=joined(candidate.trace, (here,)))
 
 
-def _settle(geometry: Geometry, walk: Walk, assigner: PartAssigner, max_iter: int, *, exactly: bool) -> Walk:
+def _refine(
+    geometry: Geometry, candidate: PartitionCandidate, assigner: PartAssigner, max_iter: int, *, exactly: bool
+) -> PartitionCandidate:
     """Descend and exchange rows between pairs of parts in turn; ends with a descent that changes nothing."""
-    rested: Walk | None = None
+    rested: PartitionCandidate | None = None
     dtype = np.dtype(np.float64) if exactly else geometry.search_dtype
     k = assigner.quotas.k
-    labels = walk.labels
+    labels = candidate.labels
     state = measure(geometry, labels[:, None], k, dtype)
     for _ in range(FINAL_ROUNDS if exactly else ROUGH_ROUNDS):
-        (walk,) = descend_partitions(geometry, [walk], assigner, max_iter, dtype, "lloyd", state=state)
-        if rested is not None and walk.psi >= rested.psi:
+        (candidate,) = descend_partitions(
+            geometry, [candidate], assigner, max_iter, dtype, "lloyd", state=state
+        )
+        if rested is not None and candidate.psi >= rested.psi:
             return rested
-        rested = walk
-        state = remeasure(geometry, walk.labels[:, None], k, dtype, (labels[:, None], state))
-        polished = polish_pairs(geometry, walk.labels, assigner.quotas, dtype, state)
+        rested = candidate
+        state = remeasure(geometry, candidate.labels[:, None], k, dtype, (labels[:, None], state))
+        polished = polish_pairs(geometry, candidate.labels, assigner.quotas, dtype, state)
         labels, state = polished.labels, polished.state
-        if polished.changes == 0 or polished.psi >= walk.psi:
+        if polished.changes == 0 or polished.psi >= candidate.psi:
             break
-        walk = replace(
-            walk,
+        candidate = replace(
+            candidate,
             labels=polished.labels,
             psi=polished.psi,
-            passed=(*walk.passed, ("polish", polished.psi)),
-            trace=(*walk.trace, polished.psi),
+            passed=(*candidate.passed, ("polish", polished.psi)),
+            trace=(*candidate.trace, polished.psi),
         )
-    return rested or walk
+    return rested or candidate
 
 
 def _starts(
@@ -267,30 +282,31 @@ def _around_seeds(assigner: PartAssigner, factors: Floats, rng: np.random.Genera
     return labels
 
 
-def _stir(
-    field: Geometry,
-    best: Walk,
+def _perturb(
+    explored: Geometry,
+    best: PartitionCandidate,
     assigner: PartAssigner,
     max_iter: int,
     effort: Effort,
     rng: np.random.Generator,
     progress: Progress,
-) -> Walk:
+) -> PartitionCandidate:
     """Draw some rows' parts again and descend, until two rounds in a row bring nothing."""
     stale, batch = 0, effort.batch // 8
     for done in range(effort.max_rounds if batch else 0):
         if stale == 2:
             break
         progress("perturb", done, effort.max_rounds)
-        state = measure(field, best.labels[:, None], assigner.quotas.k, field.search_dtype)
+        state = measure(explored, best.labels[:, None], assigner.quotas.k, explored.search_dtype)
         costs = state.costs()[0]
-        noise = rng.normal(scale=STIRRED * float(costs.std()), size=(batch, *costs.shape))
-        stirred = assigner.assign_in_order(costs + noise).labels
-        kicked = [replace(best, labels=labels, passed=(), trace=()) for labels in stirred]
+        noise = rng.normal(scale=PERTURBED * float(costs.std()), size=(batch, *costs.shape))
+        redrawn = assigner.assign_in_order(costs + noise).labels
+        perturbed = [replace(best, labels=labels, passed=(), trace=()) for labels in redrawn]
         ends = descend_partitions(
-            *(field, kicked, assigner, max_iter, field.search_dtype, "perturb"), roughly=field.n > SMALL
+            *(explored, perturbed, assigner, max_iter, explored.search_dtype, "perturb"),
+            roughly=explored.n > SMALL,
         )
-        better = min(ends, key=lambda walk: walk.psi)
+        better = min(ends, key=lambda candidate: candidate.psi)
         gain = best.psi - better.psi
         stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
         if gain > 0:
@@ -298,26 +314,28 @@ def _stir(
     return best
 
 
-def _runs(geometry: Geometry, names: Sequence[str], ends: Sequence[Walk], k: int) -> tuple[Run, ...]:
+def _runs(
+    geometry: Geometry, names: Sequence[str], ends: Sequence[PartitionCandidate], k: int
+) -> tuple[Run, ...]:
     """Measure where all starts ended, on the kernel itself and in float64."""
-    labels = np.stack([walk.labels for walk in ends], axis=1)
+    labels = np.stack([candidate.labels for candidate in ends], axis=1)
     state = measure(geometry, labels, k, np.float64)
     scatter = _scatter(geometry)
     runs = []
-    for run, (name, walk) in enumerate(zip(names, ends, strict=True)):
+    for run, (name, candidate) in enumerate(zip(names, ends, strict=True)):
         sizes = state.sizes[run].astype(np.float64)
         pairs = (sizes.sum() ** 2 - (sizes**2).sum()) / 2
         squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
         psi = float(state.psi[run])
-        trace = shortened(walk.trace, psi)
-        runs.append(Run(name, walk.steps, psi, float(np.sqrt(squared)), walk.converged, trace))
+        trace = shortened(candidate.trace, psi)
+        runs.append(Run(name, candidate.steps, psi, float(np.sqrt(squared)), candidate.converged, trace))
     return tuple(runs)
 
 
-def _steps(walk: Walk) -> tuple[Step, ...]:
+def _steps(candidate: PartitionCandidate) -> tuple[Step, ...]:
     """Keep the steps that led down to the end."""
     kept: list[tuple[str, float]] = []
-    for phase, psi in reversed(walk.passed):
+    for phase, psi in reversed(candidate.passed):
         if not kept or psi >= kept[-1][1]:
             kept.append((phase, psi))
     return tuple(Step(phase, number, psi) for number, (phase, psi) in enumerate(reversed(kept)))

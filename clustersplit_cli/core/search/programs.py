@@ -25,7 +25,7 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import Image
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.candidate import Trail, best_distinct
+from clustersplit_cli.core.search.candidate import Candidate, best_distinct
 from clustersplit_cli.core.search.explore import explore
 from clustersplit_cli.core.search.groups import first_choice, unit_problem
 from clustersplit_cli.core.search.lloyd import descend
@@ -33,7 +33,7 @@ from clustersplit_cli.core.search.problem import Members, Problem, evaluate
 from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.search import ROUNDS, different, different_optima
 from clustersplit_cli.core.search.solution import Account, Solution, are_measured_coarsely, measure_runs
-from clustersplit_cli.core.search.starts import kick_directions, spectral_scores
+from clustersplit_cli.core.search.starts import perturbation_directions, spectral_scores
 from clustersplit_cli.errors import SolverError
 from clustersplit_cli.progress import Progress, silent
 
@@ -158,21 +158,21 @@ class _FromFirst:
 
 @dataclass(frozen=True)
 class CoupledExplored:
-    """Where starts lead: their names, their ends, and all trails worth settling."""
+    """Where starts lead: their names, their ends, and all candidates worth refining."""
 
     names: list[str]
     starter: Assigner
-    ends: list[Trail]
-    trails: list[Trail]
+    ends: list[Candidate]
+    candidates: list[Candidate]
 
 
 @dataclass(frozen=True)
 class CoupledFound:
-    """A split of the atoms at rest, others that were settled too, and what was explored before."""
+    """A converged split of the atoms, others that were refined too, and what was explored before."""
 
     explored: CoupledExplored
-    settled: list[Trail]
-    best: Trail
+    refined: list[Candidate]
+    best: Candidate
 
 
 @dataclass(frozen=True)
@@ -203,31 +203,32 @@ class CoupledSearch:
         start_rng, noise_rng = self.rng.spawn(2)
         factors = self.image.factors(np.arange(problem.n))
         is_whole = problem.n <= SMALL
-        land = problem
+        subproblem = problem
         if not is_whole:
-            land = replace(problem, geometry=image_geometry(factors, coupling.workers))
+            subproblem = replace(problem, geometry=image_geometry(factors, coupling.workers))
         names, starts = _starts(coupling, factors, starter, self.restarts, start_rng)
         often = coupling.assigner(at_last=False)
         ends = explore(
-            land, starts, often, max_iter=self.max_iter, every_step=is_whole, progress=self.progress
+            subproblem, starts, often, max_iter=self.max_iter, every_step=is_whole, progress=self.progress
         )
-        trails = self._perturb(land, list(ends), factors, starter, noise_rng)
-        return CoupledExplored(names, starter, list(ends), trails)
+        candidates = self._perturb(subproblem, list(ends), factors, starter, noise_rng)
+        return CoupledExplored(names, starter, list(ends), candidates)
 
     def refine(self, explored: CoupledExplored) -> CoupledFound:
-        """Bring the best splits to rest."""
+        """Refine the best splits."""
         self.progress("polish", 0, 2)
-        chosen = best_distinct(explored.trails, max(1, self.effort.candidates // 2))
-        settled = self._refiner.refine(chosen, exactly=False)
+        chosen = best_distinct(explored.candidates, max(1, self.effort.candidates // 2))
+        refined = self._refiner.refine(chosen, exactly=False)
         self.progress("polish", 1, 2)
-        best = self._refiner.refine(best_distinct(settled, 1), exactly=True)[0]
-        return CoupledFound(explored, settled, best)
+        best = self._refiner.refine(best_distinct(refined, 1), exactly=True)[0]
+        return CoupledFound(explored, refined, best)
 
     def account(self, found: CoupledFound) -> Solution:
         """Measure where all starts ended and the steps that led to the best split; it is one of the rows."""
         problem, names, best = self.coupling.problem, found.explored.names, found.best
-        last = {trail.start: trail for trail in found.explored.ends} | {
-            trail.start: trail for trail in sorted(found.settled, key=lambda trail: -trail.psi)
+        last = {candidate.start: candidate for candidate in found.explored.ends} | {
+            candidate.start: candidate
+            for candidate in sorted(found.refined, key=lambda candidate: -candidate.psi)
         }
         last[best.start] = best
         in_turn = [last[start] for start in range(len(names))]
@@ -240,10 +241,10 @@ class CoupledSearch:
         """Up to `count` different local optima, the best one found among them, as splits of the rows."""
         self.progress("others", 0, 0)
         (rng,), starter = self.rng.spawn(1), found.explored.starter
-        pools = [found.settled, different(found.explored.trails, 2 * count)]
+        pools = [found.refined, different(found.explored.candidates, 2 * count)]
         draws = (starter.choose(self.coupling.keys(rng.spawn(2 * count))) for _ in range(ROUNDS))
         optima = different_optima(self._refiner, [found.best], pools, draws, count=count)
-        return tuple(self.coupling.to_rows(trail.members) for trail in optima)
+        return tuple(self.coupling.to_rows(candidate.members) for candidate in optima)
 
     @cached_property
     def _refiner(self) -> Refiner:
@@ -260,28 +261,28 @@ class CoupledSearch:
     def _perturb(
         self,
         problem: Problem,
-        trails: list[Trail],
+        candidates: list[Candidate],
         factors: Floats,
         starter: Assigner,
         rng: np.random.Generator,
-    ) -> list[Trail]:
-        """Kick the best split and descend, until two rounds in a row bring nothing."""
+    ) -> list[Candidate]:
+        """Perturb the best split and descend, until two rounds in a row bring nothing."""
         effort, batch, stale = self.effort, self.effort.batch // SHARE, 0
         assigner = self._refiner.assigner
         for done in range(effort.max_rounds if batch else 0):
             if stale == 2:
                 break
             self.progress("perturb", done, effort.max_rounds)
-            parent = best_distinct(trails, 1)[0]
-            noise = np.asarray(factors @ kick_directions(factors, batch, rng), dtype=np.float64)
+            parent = best_distinct(candidates, 1)[0]
+            noise = np.asarray(factors @ perturbation_directions(factors, batch, rng), dtype=np.float64)
             noise /= np.maximum(noise.std(axis=0), np.finfo(np.float64).tiny)
             strength = np.exp(rng.uniform(np.log(0.1), np.log(2.0), size=batch)) * float(parent.witness.std())
-            kicked = starter.choose(
+            perturbed = starter.choose(
                 noise * strength - parent.witness[:, None], np.repeat(parent.members[:, None], batch, axis=1)
             )
             end = descend(
                 problem,
-                kicked,
+                perturbed,
                 assigner,
                 max_iter=self.max_iter,
                 dtype=problem.geometry.search_dtype,
@@ -296,10 +297,10 @@ class CoupledSearch:
                     converged=bool(end.converged[run]),
                     trace=(*parent.trace, float(end.psi[run])),
                 )
-                trails.append(better.through("perturb", [np.packbits(better.members)]))
+                candidates.append(better.through("perturb", [np.packbits(better.members)]))
             gain = parent.psi - float(end.psi.min())
             stale = 0 if gain > WORTHWHILE * (problem.ssq_total - parent.psi) else stale + 1
-        return trails
+        return candidates
 
 
 def _starts(

@@ -1,4 +1,4 @@
-"""The second half of the search: bring splits to rest on the kernel itself."""
+"""The second half of the search: refine splits on the kernel itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersplit_cli.core.assignment.selection import Assigner
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.search.candidate import UNMEASURED, Trail, joined
+from clustersplit_cli.core.search.candidate import UNMEASURED, Candidate, joined
 from clustersplit_cli.core.search.lloyd import Descent, descend, leap
 from clustersplit_cli.core.search.problem import Members, Problem
 from clustersplit_cli.core.search.swaps import polish
@@ -35,16 +35,16 @@ class Refiner:
     last_assigner: Assigner | None = None
 
     def refine(
-        self, trails: Sequence[Trail], *, exactly: bool, measured: bool = False, fully: bool = False
-    ) -> list[Trail]:
-        """Refine all trails as one batch, until nothing lowers Psi any more or rounds run out.
+        self, candidates: Sequence[Candidate], *, exactly: bool, measured: bool = False, fully: bool = False
+    ) -> list[Candidate]:
+        """Refine all candidates as one batch, until nothing lowers Psi any more or rounds run out.
 
         The last thing is always a descent, so the result is a fixed point of the assignment step.
 
         Parameters
         ----------
         exactly : in float64 and without leaps, else in the kernel's own precision.
-        measured : whether the trails' witness is that of their splits on the problem's kernel, in the
+        measured : whether the candidates' witness is that of their splits on the problem's kernel, in the
             precision asked for.
         fully : whether to go on for as many rounds as at last.
         """
@@ -52,10 +52,10 @@ class Refiner:
         dtype = np.dtype(np.float64) if exactly else problem.geometry.search_dtype
         assigner = (self.last_assigner if exactly else None) or self.assigner
         max_rounds = self.final_rounds if exactly or fully else self.rough_rounds
-        result = list(trails)
-        seen = list(trails) if measured else None
+        result = list(candidates)
+        seen = list(candidates) if measured else None
         active = list(range(len(result)))
-        rested: dict[int, Trail] = {}
+        converged_at: dict[int, Candidate] = {}
         for done in range(max_rounds):
             near = None if seen is None else (_stack(seen, active), _witnesses(seen, active))
             end = descend(
@@ -63,13 +63,13 @@ class Refiner:
             )
             _advance(result, active, "lloyd", end)
             for run in active:
-                # What looked like a gain in rounded numbers may be none: then it stays where it rested.
-                if run in rested and result[run].psi >= rested[run].psi:
-                    result[run] = rested[run]
-            active = [run for run in active if result[run] is not rested.get(run)]
+                # What looked like a gain in rounded numbers may be none: then it stays where it was.
+                if run in converged_at and result[run].psi >= converged_at[run].psi:
+                    result[run] = converged_at[run]
+            active = [run for run in active if result[run] is not converged_at.get(run)]
             if done == max_rounds - 1 or not active:
                 break
-            rested = {run: result[run] for run in active}
+            converged_at = {run: result[run] for run in active}
             active = sorted(sorted(active, key=lambda run: result[run].psi)[: self.most_polished])
             if not exactly:
                 end = leap(problem, _gather(result, active, end), assigner, max_iter=self.max_iter)
@@ -77,47 +77,51 @@ class Refiner:
                 _advance(result, active, "leap", end, leapt)
             seen = list(result)
             for run in active:
-                trail = result[run]
-                polished = polish(problem, trail.members, trail.witness)
+                candidate = result[run]
+                polished = polish(problem, candidate.members, candidate.witness)
                 if polished.changes:
-                    moved = replace(trail, members=polished.members, trace=(*trail.trace, UNMEASURED))
+                    moved = replace(candidate, members=polished.members, trace=(*candidate.trace, UNMEASURED))
                     result[run] = moved.through("polish", [np.packbits(polished.members)])
-            active = [run for run in active if result[run] is not rested[run]]
+            active = [run for run in active if result[run] is not converged_at[run]]
             if not active:
                 break
         return result
 
 
-def _gather(trails: Sequence[Trail], runs: Sequence[int], end: Descent) -> Descent:
-    """Where the given trails rest, as one descent."""
-    chosen = [trails[run] for run in runs]
+def _gather(candidates: Sequence[Candidate], runs: Sequence[int], end: Descent) -> Descent:
+    """Where the given candidates have converged, as one descent."""
+    chosen = [candidates[run] for run in runs]
     return replace(
         end,
-        members=_stack(trails, runs),
-        psi=np.array([trail.psi for trail in chosen]),
-        witness=_witnesses(trails, runs),
+        members=_stack(candidates, runs),
+        psi=np.array([candidate.psi for candidate in chosen]),
+        witness=_witnesses(candidates, runs),
     )
 
 
-def _stack(trails: Sequence[Trail], runs: Sequence[int]) -> Members:
-    return np.stack([trails[run].members for run in runs], axis=1)
+def _stack(candidates: Sequence[Candidate], runs: Sequence[int]) -> Members:
+    return np.stack([candidates[run].members for run in runs], axis=1)
 
 
-def _witnesses(trails: Sequence[Trail], runs: Sequence[int]) -> Floats:
-    return np.stack([trails[run].witness for run in runs], axis=1)
+def _witnesses(candidates: Sequence[Candidate], runs: Sequence[int]) -> Floats:
+    return np.stack([candidates[run].witness for run in runs], axis=1)
 
 
 def _advance(
-    trails: list[Trail], runs: Sequence[int], phase: str, end: Descent, columns: Sequence[int] | None = None
+    candidates: list[Candidate],
+    runs: Sequence[int],
+    phase: str,
+    end: Descent,
+    columns: Sequence[int] | None = None,
 ) -> None:
-    """Move trails to where their columns of the batch ended."""
+    """Move candidates to where their columns of the batch ended."""
     for column in range(len(runs)) if columns is None else columns:
         moved = replace(
-            trails[runs[column]],
+            candidates[runs[column]],
             members=end.members[:, column],
             psi=float(end.psi[column]),
             witness=end.witness[:, column],
             converged=bool(end.converged[column]),
-            trace=joined(trails[runs[column]].trace, end.trace[column]),
+            trace=joined(candidates[runs[column]].trace, end.trace[column]),
         )
-        trails[runs[column]] = moved.through(phase, end.visited[column])
+        candidates[runs[column]] = moved.through(phase, end.visited[column])

@@ -13,7 +13,7 @@ from clustersplit_cli.core.geometry.low_rank import Image, explored_rows
 from clustersplit_cli.core.geometry.nystrom import image_geometry
 from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.parallel import Workers, tiles
-from clustersplit_cli.core.search.candidate import Trail
+from clustersplit_cli.core.search.candidate import Candidate
 from clustersplit_cli.core.search.problem import Members, Problem
 from clustersplit_cli.core.search.starts import at_targets
 
@@ -24,7 +24,7 @@ CHOSEN_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Field:
+class Subproblem:
     """Where a search explores: an image of the kernel on some of the rows, or a small problem itself.
 
     Attributes
@@ -50,33 +50,35 @@ class Field:
         whole = self.whole.ssq_total * self.problem.n
         return self.problem.ssq_total * self.whole.n / whole if whole > 0 else 1.0
 
-    def to_all_rows(self, trails: list[Trail]) -> list[Trail]:
+    def to_all_rows(self, candidates: list[Candidate]) -> list[Candidate]:
         """Carry splits over to all rows."""
         if self.problem is self.whole:
-            return trails
+            return candidates
         if len(self.rows) == self.whole.n:
-            return [self._reordered(trail) for trail in trails]
+            return [self._reordered(candidate) for candidate in candidates]
         # Rank every row by the sample's witness function.
-        weights = split_weights(np.stack([trail.members for trail in trails], axis=1), self.factors.dtype)
+        weights = split_weights(
+            np.stack([candidate.members for candidate in candidates], axis=1), self.factors.dtype
+        )
         scores = self.image.spread(self.factors.T @ weights)
         selection = at_targets(self.whole.constraints)
 
         def choose(runs: tuple[int, int]) -> Members:
             return selection.choose(-scores[:, slice(*runs)])
 
-        members = np.concatenate([*self.workers.map(choose, tiles(len(trails), CHOSEN_AT_ONCE))], axis=1)
+        members = np.concatenate([*self.workers.map(choose, tiles(len(candidates), CHOSEN_AT_ONCE))], axis=1)
         return [
             replace(
-                trail,
+                candidate,
                 members=members[:, run],
                 passed=(("start", np.packbits(members[:, run])),),
                 # Psi is a sum over rows.
-                trace=tuple(psi * self.whole.n / self.problem.n for psi in trail.trace),
+                trace=tuple(psi * self.whole.n / self.problem.n for psi in candidate.trace),
             )
-            for run, trail in enumerate(trails)
+            for run, candidate in enumerate(candidates)
         ]
 
-    def _reordered(self, trail: Trail) -> Trail:
+    def _reordered(self, candidate: Candidate) -> Candidate:
         """Put a split of all rows, cell by cell, into the rows' own order."""
 
         def ordered(members: Members) -> Members:
@@ -86,12 +88,12 @@ class Field:
 
         passed = tuple(
             (phase, np.packbits(ordered(np.unpackbits(packed, count=len(self.rows)).astype(bool))))
-            for phase, packed in trail.passed
+            for phase, packed in candidate.passed
         )
-        return replace(trail, members=ordered(trail.members), passed=passed)
+        return replace(candidate, members=ordered(candidate.members), passed=passed)
 
 
-def make_field(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> Field:
+def make_subproblem(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> Subproblem:
     """Choose the rows to explore on, and condense the image to the directions that matter on them."""
     limits = problem.constraints
     rows = np.arange(problem.n)
@@ -104,7 +106,7 @@ def make_field(problem: Problem, image: Image, workers: Workers, rng: np.random.
     condensed = image.condensed(limits, workers)
     factors = condensed.factors(rows, workers)
     if problem.n <= SMALL:
-        return Field(problem, problem, rows, condensed, factors, workers)
+        return Subproblem(problem, problem, rows, condensed, factors, workers)
     # Passes over the image are too short to be worth handing out.
     explored = Problem(image_geometry(factors, workers.alone()), part)
-    return Field(problem, explored, rows, condensed, factors, workers)
+    return Subproblem(problem, explored, rows, condensed, factors, workers)

@@ -1,7 +1,7 @@
 """From many starts to one split.
 
 Passes over a large kernel are what a search costs. So it explores a low-rank image of the kernel, on a
-sample of the rows if they are many, where a pass is almost free, and settles only the best candidates on
+sample of the rows if they are many, where a pass is almost free, and refines only the best candidates on
 the kernel itself.
 """
 
@@ -16,17 +16,17 @@ import numpy as np
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
 from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.search.bounded import Carried, Finished, carry_over, finish
-from clustersplit_cli.core.search.candidate import Trail, are_close, best_distinct
+from clustersplit_cli.core.search.bounded import Carried, RefinedSplits, bounded_lloyd, carry_over
+from clustersplit_cli.core.search.candidate import Candidate, are_close, best_distinct
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.exhaustive import MOST_SPLITS, best_of_all, has_at_most
 from clustersplit_cli.core.search.explore import (
     POLISHED,
-    Scouted,
+    Exploration,
     are_slow,
     explore,
-    scout_crowds,
-    scout_image,
+    explore_low_rank,
+    explore_near_diagonal,
 )
 from clustersplit_cli.core.search.lloyd import Descent, descend
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, discrepancy, evaluate
@@ -36,7 +36,7 @@ from clustersplit_cli.core.search.solution import Solution, are_measured_coarsel
 from clustersplit_cli.core.search.starts import is_nearly_diagonal, random_splits
 
 LARGE = 50_000
-"""From this many rows on, passes are so dear that fewer candidates are settled."""
+"""From this many rows on, passes are so dear that fewer candidates are refined."""
 ROUGH_ROUNDS = 4
 FINAL_ROUNDS = 50
 
@@ -47,39 +47,39 @@ class Explored:
 
     Attributes
     ----------
-    carried : the best of them on all rows, where splits are followed by few of their rows.
+    carried : the best of them on all rows, where bounds tell which few of the rows to look at.
     rng : perturbs what is refined.
     """
 
     effort: Effort
-    scouted: Scouted
+    exploration: Exploration
     carried: Carried | None
     rng: np.random.Generator
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One search: what it saw first, what it settled, and the best split in the end."""
+    """One search: what it saw first, what it refined, and the best split in the end."""
 
-    scouted: Scouted
-    finished: Finished
-    best: Trail
+    exploration: Exploration
+    refined: RefinedSplits
+    best: Candidate
 
     @property
     def psi(self) -> float:
         """The objective of the best split, in float64."""
-        measured = self.finished.measured
-        return measured.psi if measured is not None and self.best is self.finished.best else self.best.psi
+        measured = self.refined.measured
+        return measured.psi if measured is not None and self.best is self.refined.best else self.best.psi
 
 
 @dataclass(frozen=True)
 class Found:
-    """A split at rest, what it measures in float64, and the attempt that led to it."""
+    """A converged split, what it measures in float64, and the attempt that led to it."""
 
     members: Members
     measured: Evaluation
     attempt: Attempt
-    best: Trail
+    best: Candidate
 
 
 def needs_image(problem: Problem) -> bool:
@@ -111,7 +111,7 @@ class SplitSearch:
         return self._explored(self._efforts[0])
 
     def refine(self, explored: Explored) -> Found:
-        """Bring the best splits to rest, and perturb the best of all."""
+        """Refine the best splits, and perturb the best of all."""
         first = self._attempt(explored)
         attempts = [first, *(self._attempt(self._explored(effort)) for effort in self._efforts[1:])]
         attempt = min(attempts, key=lambda attempt: attempt.psi)
@@ -121,36 +121,37 @@ class SplitSearch:
             if psi < best.psi - 1e-12 * problem.ssq_total:
                 best = replace(best, members=members, psi=psi, trace=(*best.trace, psi))
                 best = best.through("enumerate", [np.packbits(members)])
-        is_measured = best is attempt.finished.best
-        measured = (attempt.finished.measured if is_measured else None) or evaluate(problem, best.members)
+        is_measured = best is attempt.refined.best
+        measured = (attempt.refined.measured if is_measured else None) or evaluate(problem, best.members)
         return Found(best.members, measured, attempt, best)
 
     def account(self, found: Found) -> Solution:
         """Measure where all starts ended and the steps that led to the best split."""
         attempt, best = found.attempt, found.best
-        names = attempt.scouted.names
-        last = {trail.start: trail for trail in attempt.scouted.ends} | {
-            trail.start: trail for trail in sorted(attempt.finished.others, key=lambda trail: -trail.psi)
+        names = attempt.exploration.names
+        last = {candidate.start: candidate for candidate in attempt.exploration.ends} | {
+            candidate.start: candidate
+            for candidate in sorted(attempt.refined.others, key=lambda candidate: -candidate.psi)
         }
         last[best.start] = best
         ends = [last[start] for start in range(len(names))]
         runs, steps = measure_runs(
-            self.context.problem, names, ends, best, attempt.finished.known, found.measured
+            self.context.problem, names, ends, best, attempt.refined.known, found.measured
         )
         return Solution(found.members, steps, runs, best.start, best.converged, measured=found.measured)
 
     def different(self, found: Found, count: int) -> tuple[Members, ...]:
         """Up to `count` different local optima, the best one found among them."""
         self.context.progress("others", 0, 0)
-        scouted, (rng,) = found.attempt.scouted, self.rng.spawn(1)
+        exploration, (rng,) = found.attempt.exploration, self.rng.spawn(1)
         pools = [
-            list(found.attempt.finished.others),
-            scouted.to_all_rows(different(scouted.found, 2 * count)),
+            list(found.attempt.refined.others),
+            exploration.to_all_rows(different(exploration.found, 2 * count)),
         ]
         limits = self.context.problem.constraints
         draws = (random_splits(limits, rng.spawn(2 * count)) for _ in range(ROUNDS))
         optima = different_optima(self.refiner, [found.best], pools, draws, count=count)
-        return tuple(trail.members for trail in optima)
+        return tuple(candidate.members for candidate in optima)
 
     @property
     def _efforts(self) -> list[Effort]:
@@ -158,8 +159,8 @@ class SplitSearch:
         return [effort] if effort.after is None else [effort.after, effort]
 
     @cached_property
-    def is_followed(self) -> bool:
-        """Whether splits are followed by few of their rows rather than measured anew at every step."""
+    def is_bounded(self) -> bool:
+        """Whether bounds tell which few rows a step has to look at, rather than measuring splits anew."""
         problem = self.context.problem
         return (
             problem.n > SMALL
@@ -171,7 +172,7 @@ class SplitSearch:
 
     @cached_property
     def refiner(self) -> Refiner:
-        """Brings splits to rest on the kernel itself."""
+        """Refines splits on the kernel itself."""
         problem = self.context.problem
         most = None if problem.n <= SMALL or not needs_image(problem) else POLISHED
         return Refiner(
@@ -179,43 +180,49 @@ class SplitSearch:
         )
 
     def _explored(self, effort: Effort) -> Explored:
-        *scout_rngs, stir_rng = self.rng.spawn(4)
-        scouted = self._scout(effort, scout_rngs)
+        *explore_rngs, perturb_rng = self.rng.spawn(4)
+        exploration = self._explore(effort, explore_rngs)
         self.context.progress("polish", 0, 2)
         carried = None
-        if self.is_followed:
-            carried = carry_over(self.context.problem, scouted.ends, scouted.chosen, most=POLISHED)
-        return Explored(effort, scouted, carried, stir_rng)
+        if self.is_bounded:
+            carried = carry_over(self.context.problem, exploration.ends, exploration.chosen, most=POLISHED)
+        return Explored(effort, exploration, carried, perturb_rng)
 
     def _attempt(self, explored: Explored) -> Attempt:
-        """Settle what was explored, and stir what was settled."""
-        scouted, carried, finished = explored.scouted, explored.carried, None
+        """Refine what was explored, and perturb the best split."""
+        exploration, carried, refined = explored.exploration, explored.carried, None
         if carried is not None:
-            finished = finish(self.context.problem, carried, max_iter=self.context.max_iter)
-        if finished is None:
-            finished = self._come_to_rest(scouted)
-        return Attempt(scouted, finished, self._stir(scouted, finished.best, explored.effort, explored.rng))
+            refined = bounded_lloyd(self.context.problem, carried, max_iter=self.context.max_iter)
+        if refined is None:
+            refined = self._refine_chosen(exploration)
+        return Attempt(
+            exploration,
+            refined,
+            self._perturb_best(exploration, refined.best, explored.effort, explored.rng),
+        )
 
-    def _scout(self, effort: Effort, rngs: Sequence[np.random.Generator]) -> Scouted:
+    def _explore(self, effort: Effort, rngs: Sequence[np.random.Generator]) -> Exploration:
         context = replace(self.context, effort=effort)
         if not needs_image(context.problem):
-            return scout_crowds(context, effort.crowded, rngs[0])
+            return explore_near_diagonal(context, effort.near_diagonal, rngs[0])
         assert self.image is not None
-        most = POLISHED if context.problem.n > LARGE and not self.is_followed else None
-        return scout_image(context, self.image, self.refiner, most, rngs)
+        most = POLISHED if context.problem.n > LARGE and not self.is_bounded else None
+        return explore_low_rank(context, self.image, self.refiner, most, rngs)
 
-    def _stir(self, scouted: Scouted, best: Trail, effort: Effort, rng: np.random.Generator) -> Trail:
+    def _perturb_best(
+        self, exploration: Exploration, best: Candidate, effort: Effort, rng: np.random.Generator
+    ) -> Candidate:
         """Perturb the best split on the kernel itself, where splits are dearer than on its image."""
         context, problem = self.context, self.context.problem
         # The image of a kernel that is held as factors lacks little of it: starts that agree are right.
-        is_clear = scouted.have_agreed and problem.geometry.is_low_rank
-        is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(scouted.ends) and not is_clear
+        is_clear = exploration.have_agreed and problem.geometry.is_low_rank
+        is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(exploration.ends) and not is_clear
         rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds
         for done in range(rounds):
-            context.progress("stir", done, rounds)
+            context.progress("perturb", done, rounds)
             end = descend(
                 problem,
-                scouted.around(best, problem.constraints, effort.batch // 2, rng),
+                exploration.around(best, problem.constraints, effort.batch // 2, rng),
                 context.assigner,
                 max_iter=context.max_iter,
                 dtype=problem.geometry.search_dtype,
@@ -224,57 +231,61 @@ class SplitSearch:
             best = self._better(best, end, effort.candidates)
         return best
 
-    def _come_to_rest(self, scouted: Scouted) -> Finished:
-        """Bring the chosen splits to rest in the kernel's own precision, and the best of them in float64.
+    def _refine_chosen(self, exploration: Exploration) -> RefinedSplits:
+        """Refine the chosen splits in the kernel's own precision, and the best of them in float64.
 
         The measurement in float64 that this takes is mostly that of the final split, which the report states;
         else there is none of it, since the search may go on.
         """
-        problem, chosen, known = self.context.problem, scouted.chosen, dict[bytes, float]()
+        problem, chosen, known = self.context.problem, exploration.chosen, dict[bytes, float]()
         is_coarse = are_measured_coarsely(problem)
-        if scouted.field is None:
-            known = {np.packbits(trail.members).tobytes(): trail.psi for trail in scouted.ends}
+        if exploration.subproblem is None:
+            known = {
+                np.packbits(candidate.members).tobytes(): candidate.psi for candidate in exploration.ends
+            }
         elif is_coarse:
-            chosen, known = _measured(problem, chosen, scouted.ends)
-        settled = self.refiner.refine(chosen, exactly=False, measured=is_coarse)
+            chosen, known = _measured(problem, chosen, exploration.ends)
+        refined = self.refiner.refine(chosen, exactly=False, measured=is_coarse)
         self.context.progress("polish", 1, 2)
-        best = min(settled, key=lambda trail: trail.psi)
+        best = min(refined, key=lambda candidate: candidate.psi)
         if is_coarse:  # what it still gains it gains at less cost
             best = self.refiner.refine([best], exactly=False, measured=True, fully=True)[0]
         measured = evaluate(problem, best.members)
-        rested = self.refiner.refine([replace(best, witness=measured.witness)], exactly=True, measured=True)[
-            0
-        ]
-        is_at_rest = np.array_equal(rested.members, best.members)
-        return Finished(rested, tuple(settled), known, measured if is_at_rest else None)
+        converged = self.refiner.refine(
+            [replace(best, witness=measured.witness)], exactly=True, measured=True
+        )[0]
+        is_converged = np.array_equal(converged.members, best.members)
+        return RefinedSplits(converged, tuple(refined), known, measured if is_converged else None)
 
-    def _better(self, best: Trail, end: Descent, candidates: int) -> Trail:
-        """The best split, or one that a batch of descents found and that is better once it is settled."""
+    def _better(self, best: Candidate, end: Descent, candidates: int) -> Candidate:
+        """The best split, or one that a batch of descents found and that is better once it is refined."""
         found = [
             replace(best, members=end.members[:, run], psi=float(end.psi[run]), witness=end.witness[:, run])
             for run in np.flatnonzero(end.converged).tolist()
         ]
-        rivals = best_distinct([trail for trail in found if not are_close(trail, best)], candidates)
+        rivals = best_distinct(
+            [candidate for candidate in found if not are_close(candidate, best)], candidates
+        )
         if not rivals:
             return best
         rivals = self.refiner.refine(rivals, exactly=False, measured=True)
         rival = self.refiner.refine(best_distinct(rivals, 1), exactly=True)[0]
         if rival.psi >= best.psi:
             return best
-        rested = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
-        return rested.through("perturb", [np.packbits(rival.members)])
+        converged = replace(rival, passed=best.passed, trace=(*best.trace, rival.psi))
+        return converged.through("perturb", [np.packbits(rival.members)])
 
 
 def _measured(
-    problem: Problem, chosen: list[Trail], ends: list[Trail]
-) -> tuple[list[Trail], dict[bytes, float]]:
+    problem: Problem, chosen: list[Candidate], ends: list[Candidate]
+) -> tuple[list[Candidate], dict[bytes, float]]:
     """Measure the chosen splits, and in the same pass where all starts ended, which the report states.
 
     Returns
     -------
-    The chosen trails with their witness on the kernel itself, and Psi of all splits, packed.
+    The chosen candidates with their witness on the kernel itself, and Psi of all splits, packed.
     """
-    packed = [np.packbits(trail.members) for trail in (*chosen, *ends)]
+    packed = [np.packbits(candidate.members) for candidate in (*chosen, *ends)]
     columns: dict[bytes, int] = {}
     for split in packed:
         columns.setdefault(split.tobytes(), len(columns))
@@ -282,11 +293,11 @@ def _measured(
         np.unpackbits(np.frombuffer(split, np.uint8), count=problem.n).astype(bool) for split in columns
     ]
     found = discrepancy(problem, np.stack(splits, axis=1), problem.geometry.search_dtype)
-    trails = [
-        replace(trail, witness=found.witness[:, columns[split.tobytes()]])
-        for trail, split in zip(chosen, packed, strict=False)
+    candidates = [
+        replace(candidate, witness=found.witness[:, columns[split.tobytes()]])
+        for candidate, split in zip(chosen, packed, strict=False)
     ]
-    return trails, dict(zip(columns, found.psi.tolist(), strict=True))
+    return candidates, dict(zip(columns, found.psi.tolist(), strict=True))
 
 
 DIFFERENT = 0.05
@@ -297,25 +308,25 @@ ROUNDS = 4
 
 def different_optima(
     refiner: Refiner,
-    known: Sequence[Trail],
-    pools: Sequence[Sequence[Trail]],
+    known: Sequence[Candidate],
+    pools: Sequence[Sequence[Candidate]],
     draws: Iterable[Members],
     *,
     count: int,
-) -> list[Trail]:
+) -> list[Candidate]:
     """Return up to `count` local optima of which no two have almost the same validation rows, best first.
 
     Parameters
     ----------
-    known : trails at rest on the kernel itself.
-    pools : trails to settle, the most promising pool first; Psi need not be comparable between pools.
+    known : candidates that have converged on the kernel itself.
+    pools : candidates to refine, the most promising pool first; Psi need not be comparable between pools.
     draws : batches of random splits that meet the constraints, drawn while too few optima are known.
 
     Returns
     -------
     Fewer than `count` where further random starts lead to no others.
     """
-    fresh: list[Trail] = []
+    fresh: list[Candidate] = []
     for pool in pools:
         fresh += different(pool, 2 * count - len(fresh), [*known, *fresh])
     optima = different([*known, *(refiner.refine(fresh, exactly=True) if fresh else [])], count)
@@ -326,14 +337,16 @@ def different_optima(
     return optima
 
 
-def different(trails: Sequence[Trail], count: int, known: Sequence[Trail] = ()) -> list[Trail]:
-    """The `count` best trails, best first, that differ from each other and from those known."""
-    kept: list[Trail] = []
-    for trail in sorted(trails, key=lambda trail: trail.psi):
+def different(
+    candidates: Sequence[Candidate], count: int, known: Sequence[Candidate] = ()
+) -> list[Candidate]:
+    """The `count` best candidates, best first, that differ from each other and from those known."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: candidate.psi):
         if len(kept) == count:
             break
-        if all(are_different(trail.members, other.members) for other in (*kept, *known)):
-            kept.append(trail)
+        if all(are_different(candidate.members, other.members) for other in (*kept, *known)):
+            kept.append(candidate)
     return kept
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from clustersplit_cli.core.search.candidate import Trail, shortened
+from clustersplit_cli.core.search.candidate import Candidate, shortened
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, objectives
 from clustersplit_cli.core.search.sample import SMALL
 
@@ -70,8 +70,8 @@ class Solution:
 def measure_runs(
     problem: Problem,
     names: list[str],
-    ends: list[Trail],
-    best: Trail,
+    ends: list[Candidate],
+    best: Candidate,
     known: Mapping[bytes, float] = MappingProxyType({}),
     measured: Evaluation | None = None,
 ) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
@@ -82,12 +82,12 @@ def measure_runs(
     known : Psi of splits that were measured before, packed.
     measured : the best split in float64, where others are measured in less.
     """
-    packed = [np.packbits(trail.members) for trail in ends] + [split for _, split in best.passed]
+    packed = [np.packbits(candidate.members) for candidate in ends] + [split for _, split in best.passed]
     is_coarse = are_measured_coarsely(problem)
     if is_coarse:
         known = dict(known)
-        for trail in (*ends, best):
-            known |= trail.measured_at_rest()
+        for candidate in (*ends, best):
+            known |= candidate.measured_while_refined()
     values = [known.get(split.tobytes()) for split in packed]
     dtype = problem.geometry.search_dtype if is_coarse else np.float64
     unknown = [place for place, value in enumerate(values) if value is None]
@@ -104,13 +104,13 @@ def measure_runs(
     runs = tuple(
         Run(
             name,
-            trail.iterations,
+            candidate.iterations,
             float(value),
-            _mmd(problem, trail, scatter - float(value)),
-            trail.converged,
-            shortened(trail.trace, float(value)),
+            _mmd(problem, candidate, scatter - float(value)),
+            candidate.converged,
+            shortened(candidate.trace, float(value)),
         )
-        for name, trail, value in zip(names, ends, psi, strict=False)
+        for name, candidate, value in zip(names, ends, psi, strict=False)
     )
     return runs, _steps([phase for phase, _ in best.passed], psi[len(ends) :].tolist())
 
@@ -123,9 +123,9 @@ def are_measured_coarsely(problem: Problem) -> bool:
     return problem.n > SMALL and problem.geometry.has_entries
 
 
-def _mmd(problem: Problem, trail: Trail, explained: float) -> float:
+def _mmd(problem: Problem, candidate: Candidate, explained: float) -> float:
     """MMD from the scatter that a split explains, through the ANOVA identity."""
-    n, n_val = problem.n_rows, int(problem.count(trail.members[:, None])[0])
+    n, n_val = problem.n_rows, int(problem.count(candidate.members[:, None])[0])
     return float(np.sqrt(max(explained, 0.0) * n / (n_val * (n - n_val))))
 
 

@@ -69,8 +69,8 @@ def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Fl
     return both
 
 
-def kick_directions(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Directions to tilt splits along, shape (p, count).
+def perturbation_directions(factors: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Directions to perturb splits along, shape (p, count).
 
     Two in three point at or away from a random row, which moves that row's neighbourhood to one side; the
     others are uniform, which moves something everywhere.
@@ -100,20 +100,20 @@ def at_targets(constraints: Constraints) -> Selection:
 def perturbed_splits(
     constraints: Constraints,
     witness: NDArray[np.floating],
-    tilts: Floats,
+    projections: Floats,
     count: int,
     rng: np.random.Generator,
     strongest: float,
 ) -> Members:
     """Choose rows by a split's witness plus noise, of a strength drawn for each.
 
-    Some are tilted along random directions of the kernel, which moves whole neighbourhoods; the others get
-    independent noise per row, which stirs rows near the thresholds.
+    Some are perturbed along random directions of the kernel, which moves whole neighbourhoods; the others get
+    independent noise per row, which reorders rows near the thresholds.
 
     Parameters
     ----------
     witness : (n,)
-    tilts : (n, at most count), inner products of the rows with random directions.
+    projections : (n, at most count), inner products of the rows with random directions.
     strongest : the strongest noise; the weakest is `WEAKEST`.
 
     Returns
@@ -121,9 +121,9 @@ def perturbed_splits(
     (n, count)
     """
     noise = rng.standard_normal((constraints.n, count), dtype=np.float32)
-    # Tilts and witness grow with the features' squares: brought to size one they neither overflow nor vanish.
-    largest = np.abs(tilts).max(axis=0)
-    noise[:, : tilts.shape[1]] = tilts / np.where(largest > 0, largest, 1)
+    # Both grow with the features' squares: brought to size one they neither overflow nor vanish.
+    largest = np.abs(projections).max(axis=0)
+    noise[:, : projections.shape[1]] = projections / np.where(largest > 0, largest, 1)
     noise /= np.maximum(noise.std(axis=0), np.finfo(np.float32).tiny)
     level = witness / (float(np.abs(witness).max()) or 1.0)
     strength = np.exp(rng.uniform(np.log(WEAKEST), np.log(strongest), size=count)) * float(level.std())
@@ -159,7 +159,7 @@ def crossed_splits(
 
 
 FAINTEST, STRONGEST = 0.05, 1.0
-"""Range of noise in crowded splits, in standard deviations of the rows' company."""
+"""Range of noise in splits by row sums, in standard deviations of these."""
 
 
 def is_nearly_diagonal(problem: Problem) -> bool:
@@ -169,12 +169,12 @@ def is_nearly_diagonal(problem: Problem) -> bool:
     return float(problem.row_sums.sum()) < 2.0 * problem.trace
 
 
-def crowded_splits(problem: Problem, count: int, rng: np.random.Generator) -> Members:
-    """Put the rows with the most company on the smaller side, and again with noise, shape (n, count)."""
+def near_diagonal_splits(problem: Problem, count: int, rng: np.random.Generator) -> Members:
+    """Put the rows with the largest row sums on the smaller side, and again with noise, shape (n, count)."""
     limits = problem.constraints
-    company = problem.row_sums - problem.geometry.diagonal
+    others = problem.row_sums - problem.geometry.diagonal
     # Brought to size one: what is left of a very narrow kernel may be tiny.
-    level = company / (float(company.max()) or 1.0)
+    level = others / (float(others.max()) or 1.0)
     if 2 * int(limits.target.sum()) > limits.n:
         level = -level
     strength = np.exp(rng.uniform(np.log(FAINTEST), np.log(STRONGEST), size=count))

@@ -215,7 +215,7 @@ def test_company_is_never_below_the_true_optimum(holdout: str, workers: Workers)
         X = rng.normal(size=(int(rng.integers(6, 12)), 2))
         limits = cells((np.arange(len(X)) % 2).tolist(), holdout)
         problem = problem_of(X, "rbf", float(np.exp(rng.uniform(-2, 4))), limits, workers)
-        assert np.sqrt(module._by_company(problem, 0.0)) >= true_optimum(problem) * (1 - 1e-9)
+        assert np.sqrt(module._by_row_sums(problem, 0.0)) >= true_optimum(problem) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("holdout", ["0.2", "0.5"])

@@ -1,4 +1,4 @@
-"""Splits of many rows are followed by few of their rows, and end where plain descents end."""
+"""Splits of many rows are bounded by few of their rows, and end where plain descents end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geom
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
 from clustersplit_cli.core.search import search as search_module
-from clustersplit_cli.core.search.bounded import Finished, Follower, Ground, carry_over, finish
-from clustersplit_cli.core.search.candidate import Trail
+from clustersplit_cli.core.search.bounded import (
+    BoundedProblem,
+    BoundedSplit,
+    RefinedSplits,
+    bounded_lloyd,
+    carry_over,
+)
+from clustersplit_cli.core.search.candidate import Candidate
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, evaluate, objectives
 from clustersplit_cli.core.search.solution import Solution
@@ -48,14 +54,16 @@ def problem_of(
     return Problem(held, limits), held
 
 
-def follower_at(problem: Problem, geometry: FactorGeometry, members: Members, noise: float = 0.0) -> Follower:
-    """A follower that was told the witness with some rounding."""
-    ground = Ground.of(problem, geometry)
+def split_at(
+    problem: Problem, geometry: FactorGeometry, members: Members, noise: float = 0.0
+) -> BoundedSplit:
+    """A split that was told the witness with some rounding."""
+    bounded = BoundedProblem.of(problem, geometry)
     summed = geometry.sums_over(members[:, None], np.float64)[:, 0]
     witness = discrepancy(problem, members[:, None], geometry.search_dtype).witness[:, 0]
     off = noise * np.random.default_rng(0).uniform(-1, 1, len(witness)).astype(witness.dtype)
     witness = witness + off * np.abs(witness).max()
-    return Follower.of(ground, members, summed, witness)
+    return BoundedSplit.of(bounded, members, summed, witness)
 
 
 def start(problem: Problem, seed: int = 0) -> Members:
@@ -66,13 +74,13 @@ def start(problem: Problem, seed: int = 0) -> Members:
 def watch_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the rows of every look."""
     looked: list[int] = []
-    plain = Follower._look
+    plain = BoundedSplit._look
 
-    def counted(self: Follower, places: NDArray[np.int64]) -> None:
+    def counted(self: BoundedSplit, places: NDArray[np.int64]) -> None:
         looked.append(len(places))
         plain(self, places)
 
-    monkeypatch.setattr(Follower, "_look", counted)
+    monkeypatch.setattr(BoundedSplit, "_look", counted)
     return looked
 
 
@@ -94,12 +102,12 @@ def test_every_step_is_that_of_a_plain_descent(
             dtype=np.float64,
             turning=False,
         )
-        follower = follower_at(problem, geometry, members, noise=0.02)
-        assert np.array_equal(follower.members, members)
+        split = split_at(problem, geometry, members, noise=0.02)
+        assert np.array_equal(split.members, members)
         visited = []
-        while follower.step():
-            visited.append(np.packbits(follower.members))
-            assert follower.psi == pytest.approx(plain.trace[0][len(visited)], rel=1e-9)
+        while split.step():
+            visited.append(np.packbits(split.members))
+            assert split.psi == pytest.approx(plain.trace[0][len(visited)], rel=1e-9)
         assert len(visited) == plain.iterations[0] > 2
         assert all(np.array_equal(*pair) for pair in zip(visited, plain.visited[0], strict=True))
 
@@ -107,9 +115,9 @@ def test_every_step_is_that_of_a_plain_descent(
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_late_steps_look_at_few_rows(kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, geometry = problem_of(kernel, 4000, 1, workers)
-    follower = follower_at(problem, geometry, start(problem))
+    split = split_at(problem, geometry, start(problem))
     looked = watch_looks(monkeypatch)
-    while follower.step():
+    while split.step():
         pass
     assert looked[-1] < 0.02 * problem.n
     assert max(looked) <= follow.ALL_AT_ONCE * problem.n
@@ -118,14 +126,14 @@ def test_late_steps_look_at_few_rows(kernel: str, workers: Workers, monkeypatch:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_sums_kept_up_are_those_of_the_split(kernel: str, workers: Workers) -> None:
     problem, geometry = problem_of(kernel, 500, 2, workers)
-    follower = follower_at(problem, geometry, start(problem))
-    while follower.step():
+    split = split_at(problem, geometry, start(problem))
+    while split.step():
         pass
-    kept = follower.summed.copy()
-    follower.recount()
-    assert kept == pytest.approx(follower.summed, rel=1e-10, abs=1e-10 * np.abs(kept).max())
-    assert follower.psi == pytest.approx(objectives(problem, follower.members[:, None])[0], rel=1e-10)
-    assert (problem.constraints.counts(follower.members) == problem.constraints.target).all()
+    kept = split.summed.copy()
+    split.recount()
+    assert kept == pytest.approx(split.summed, rel=1e-10, abs=1e-10 * np.abs(kept).max())
+    assert split.psi == pytest.approx(objectives(problem, split.members[:, None])[0], rel=1e-10)
+    assert (problem.constraints.counts(split.members) == problem.constraints.target).all()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -136,31 +144,31 @@ def test_polish_finds_what_it_finds_with_every_witness_known(
     polished_somewhere = False
     for seed in range(20):
         problem, geometry = problem_of(kernel, 300, seed, workers)
-        follower = follower_at(problem, geometry, start(problem, seed))
-        while follower.step():
+        split = split_at(problem, geometry, start(problem, seed))
+        while split.step():
             pass
-        members = follower.members
+        members = split.members
         witness = discrepancy(problem, members[:, None], np.float64).witness[:, 0]
         exact = polish(problem, members, witness)
-        moved = follower.polish()
+        moved = split.polish()
         assert moved == (exact.changes > 0)
-        assert np.array_equal(follower.members, exact.members)
+        assert np.array_equal(split.members, exact.members)
         polished_somewhere |= moved
     assert polished_somewhere
 
 
 def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
     problem, geometry = problem_of("linear", 300, 0, workers)
-    follower = follower_at(problem, geometry, start(problem))
-    while follower.step():
+    split = split_at(problem, geometry, start(problem))
+    while split.step():
         pass
-    before, psi = follower.members, follower.psi
+    before, psi = split.members, split.psi
     cell = slice(*problem.constraints.offsets[:2])
-    chosen = follower.in_val[cell]
+    chosen = split.in_val[cell]
     worse = np.array([np.flatnonzero(chosen)[0], np.flatnonzero(~chosen)[0]])
-    assert not follower.exchange(worse)
-    assert not follower.exchange(worse[:0])
-    assert follower.psi == psi and np.array_equal(follower.members, before)
+    assert not split.exchange(worse)
+    assert not split.exchange(worse[:0])
+    assert split.psi == psi and np.array_equal(split.members, before)
 
 
 def solve(problem: Problem, workers: Workers, seed: int = 0, effort: str = "normal") -> Solution:
@@ -206,7 +214,7 @@ def test_runs_state_the_objective_of_their_own_splits(
     kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, _ = problem_of(kernel, 3000, 4, workers)
-    ended: list[Trail] = []
+    ended: list[Candidate] = []
     plain = search_module.measure_runs
 
     def listening(*arguments: Any) -> Any:
@@ -215,7 +223,7 @@ def test_runs_state_the_objective_of_their_own_splits(
 
     monkeypatch.setattr(search_module, "measure_runs", listening)
     found = solve(problem, workers)
-    exact = objectives(problem, np.stack([trail.members for trail in ended], axis=1))
+    exact = objectives(problem, np.stack([candidate.members for candidate in ended], axis=1))
     assert [run.psi for run in found.runs] == pytest.approx(exact.tolist(), rel=1e-9)
 
 
@@ -256,59 +264,59 @@ def test_followed_searches_do_not_depend_on_the_number_of_threads(kernel: str) -
     assert found[0].steps == found[1].steps and found[0].runs == found[1].runs
 
 
-def underway(problem: Problem, steps: int) -> Trail:
+def underway(problem: Problem, steps: int) -> Candidate:
     """A split some steps after its start, as a search hands it over."""
     begun = start(problem)[:, None]
     end = descend(problem, begun, Selection(problem.constraints), max_iter=steps, dtype=np.float64)
     members = end.members[:, 0]
-    return Trail(0, members, 0.0, np.zeros(problem.n), (("start", np.packbits(members)),), True)
+    return Candidate(0, members, 0.0, np.zeros(problem.n), (("start", np.packbits(members)),), True)
 
 
-def finished(problem: Problem, trail: Trail, *, max_iter: int) -> Finished | None:
+def refined(problem: Problem, candidate: Candidate, *, max_iter: int) -> RefinedSplits | None:
     """One split carried over and brought to rest."""
-    carried = carry_over(problem, [], [trail], most=4)
-    return finish(problem, carried, max_iter=max_iter)
+    carried = carry_over(problem, [], [candidate], most=4)
+    return bounded_lloyd(problem, carried, max_iter=max_iter)
 
 
-@pytest.mark.parametrize(("gamma", "is_followed"), [("scale", True), (50.0, False)])
+@pytest.mark.parametrize(("gamma", "is_bounded"), [("scale", True), (50.0, False)])
 def test_kernels_whose_rows_pull_on_themselves_are_not_followed(
-    gamma: Any, is_followed: bool, workers: Workers
+    gamma: Any, is_bounded: bool, workers: Workers
 ) -> None:
     problem, _ = problem_of("nystrom", 3000, 7, workers, gamma=gamma)
-    done = finished(problem, underway(problem, 3), max_iter=100)
-    assert (done is not None) is is_followed
+    done = refined(problem, underway(problem, 3), max_iter=100)
+    assert (done is not None) is is_bounded
 
 
 def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None:
     problem, _ = problem_of("nystrom", 6000, 8, workers)
-    trail = underway(problem, 2)
-    done = finished(problem, trail, max_iter=1)
+    candidate = underway(problem, 2)
+    done = refined(problem, candidate, max_iter=1)
     assert done is not None and not done.best.converged
     assert done.measured is not None
     assert done.measured.psi == pytest.approx(objectives(problem, done.best.members[:, None])[0], rel=1e-12)
-    longer = finished(problem, trail, max_iter=100)
+    longer = refined(problem, candidate, max_iter=100)
     assert longer is not None and longer.best.converged
     assert longer.best.psi < done.best.psi
 
 
 def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = problem_of("linear", 3000, 9, workers)
-    trail = underway(problem, 4)
-    right = finished(problem, trail, max_iter=100)
-    plain, again, recounts = FactorGeometry.sums_over, Follower.recount, []
+    candidate = underway(problem, 4)
+    right = refined(problem, candidate, max_iter=100)
+    plain, again, recounts = FactorGeometry.sums_over, BoundedSplit.recount, []
 
     def off(self: FactorGeometry, members: Members, dtype: Any) -> NDArray[np.float64]:
         summed = plain(self, members, dtype)
         # As if the first sums had been taken in far too little precision.
         return summed * 1.01 + 0.01 * np.abs(summed).max()
 
-    def recount(self: Follower) -> None:
+    def recount(self: BoundedSplit) -> None:
         recounts.append(self)
         again(self)
 
     monkeypatch.setattr(FactorGeometry, "sums_over", off)
-    monkeypatch.setattr(Follower, "recount", recount)
-    found = finished(problem, trail, max_iter=100)
+    monkeypatch.setattr(BoundedSplit, "recount", recount)
+    found = refined(problem, candidate, max_iter=100)
     assert right is not None and found is not None and found.measured is not None
     assert recounts and found.best.converged
     chosen = cheaper_orientation(found.measured.difference[:, None], Selection(problem.constraints))[0]

@@ -18,7 +18,7 @@ from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.search.solution import Solution
-from clustersplit_cli.core.search.starts import crowded_splits, is_nearly_diagonal, random_splits
+from clustersplit_cli.core.search.starts import is_nearly_diagonal, near_diagonal_splits, random_splits
 from tests.core import builders
 
 N = 2_400
@@ -56,7 +56,7 @@ def test_crowded_splits_meet_quotas_and_keep_company_on_the_smaller_side(
     holdout: str, workers: Workers
 ) -> None:
     problem = problem_of(workers, 400.0, holdout)
-    splits = crowded_splits(problem, 4, np.random.default_rng(0))
+    splits = near_diagonal_splits(problem, 4, np.random.default_rng(0))
     for split in splits.T:
         assert problem.constraints.counts(split).tolist() == problem.constraints.target.tolist()
     company = problem.row_sums

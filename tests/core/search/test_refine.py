@@ -11,17 +11,17 @@ from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.candidate import SETTLING, Trail
+from clustersplit_cli.core.search.candidate import REFINING, Candidate
 from clustersplit_cli.core.search.problem import Problem, discrepancy, objectives
 from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.starts import random_splits
 
 
-def begun(problem: Problem, seed: int, n_trails: int) -> list[Trail]:
-    """Trails whose splits were never measured."""
-    splits = random_splits(problem.constraints, np.random.default_rng(seed).spawn(n_trails))
+def begun(problem: Problem, seed: int, n_candidates: int) -> list[Candidate]:
+    """Candidates whose splits were never measured."""
+    splits = random_splits(problem.constraints, np.random.default_rng(seed).spawn(n_candidates))
     return [
-        Trail(
+        Candidate(
             run,
             splits[:, run],
             0.0,
@@ -30,7 +30,7 @@ def begun(problem: Problem, seed: int, n_trails: int) -> list[Trail]:
             True,
             (0.0,),
         )
-        for run in range(n_trails)
+        for run in range(n_candidates)
     ]
 
 
@@ -45,18 +45,18 @@ def problem(workers: Workers) -> Problem:
     return Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
 
 
-def rested(problem: Problem, trails: list[Trail], *, measured: bool = False) -> list[Trail]:
+def rested(problem: Problem, candidates: list[Candidate], *, measured: bool = False) -> list[Candidate]:
     refiner = Refiner(problem, Selection(problem.constraints), 100, 4, 4, most_polished=4)
-    return refiner.refine(trails, exactly=False, measured=measured)
+    return refiner.refine(candidates, exactly=False, measured=measured)
 
 
 def test_a_trail_at_rest_knows_psi_of_all_splits_it_passed_on_the_kernel(problem: Problem) -> None:
-    for trail in rested(problem, begun(problem, 1, 3)):
-        known = trail.measured_at_rest()
-        phases = [phase for phase, _ in trail.passed]
-        assert phases[0] == "start" and len(phases) > 2 and set(phases[1:]) <= set(SETTLING)
-        assert [packed.tobytes() for _, packed in trail.passed] == list(known)
-        splits = [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in trail.passed]
+    for candidate in rested(problem, begun(problem, 1, 3)):
+        known = candidate.measured_while_refined()
+        phases = [phase for phase, _ in candidate.passed]
+        assert phases[0] == "start" and len(phases) > 2 and set(phases[1:]) <= set(REFINING)
+        assert [packed.tobytes() for _, packed in candidate.passed] == list(known)
+        splits = [np.unpackbits(packed, count=problem.n).astype(bool) for _, packed in candidate.passed]
         exact = objectives(problem, np.stack(splits, axis=1))
         # Steps of a polish gain little: a value in the wrong place would be off by more than this.
         assert np.abs(exact - list(known.values())).max() < 1e-7 * problem.ssq_total
@@ -64,18 +64,19 @@ def test_a_trail_at_rest_knows_psi_of_all_splits_it_passed_on_the_kernel(problem
 
 
 def test_a_trail_that_never_left_the_image_knows_nothing_of_the_kernel(problem: Problem) -> None:
-    trail = begun(problem, 2, 1)[0]
-    assert trail.measured_at_rest() == {}
-    assert trail.through("explore", [np.packbits(~trail.members)]).measured_at_rest() == {}
+    candidate = begun(problem, 2, 1)[0]
+    assert candidate.measured_while_refined() == {}
+    assert candidate.through("explore", [np.packbits(~candidate.members)]).measured_while_refined() == {}
 
 
 def test_splits_measured_before_settle_as_if_they_had_not_been(problem: Problem) -> None:
-    trails = begun(problem, 3, 3)
-    members = np.stack([trail.members for trail in trails], axis=1)
+    candidates = begun(problem, 3, 3)
+    members = np.stack([candidate.members for candidate in candidates], axis=1)
     witness = discrepancy(problem, members, np.float32).witness
     seen = [
-        Trail(t.start, t.members, t.psi, witness[:, t.start], t.passed, t.converged, t.trace) for t in trails
+        Candidate(t.start, t.members, t.psi, witness[:, t.start], t.passed, t.converged, t.trace)
+        for t in candidates
     ]
-    for anew, known in zip(rested(problem, trails), rested(problem, seen, measured=True), strict=True):
+    for anew, known in zip(rested(problem, candidates), rested(problem, seen, measured=True), strict=True):
         assert np.array_equal(anew.members, known.members)
         assert known.psi == pytest.approx(anew.psi, rel=1e-7)
