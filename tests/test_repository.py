@@ -80,6 +80,48 @@ def test_imports_between_rooms_go_one_way() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError naming the rooms
 
 
+MOST_PARAMETERS, FEW_PARAMETERS = 9, ("core/search",)
+"""Functions of these folders take a context rather than trains of parameters."""
+
+
+def functions(folder: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path in modules(folder):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+@pytest.mark.parametrize("folder", FEW_PARAMETERS)
+def test_functions_have_few_parameters(folder: str) -> None:
+    counts = {
+        place: len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])
+        for place, node in functions(folder)
+    }
+    assert counts
+    assert {place: count for place, count in counts.items() if count > MOST_PARAMETERS} == {}
+
+
+def test_nothing_in_the_search_is_called_back_but_progress() -> None:
+    found = {
+        place
+        for place, node in functions("core/search")
+        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if argument.annotation is not None and "Callable" in ast.unparse(argument.annotation)
+    }
+    assert not found
+
+
+def test_hardly_anybody_asks_what_class_a_geometry_is() -> None:
+    asked = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "singledispatch")
+        if any(ast.unparse(argument).endswith("Geometry") for argument in node.args)
+    ]
+    assert len(asked) <= 4, asked
+
+
 def test_pulp_is_imported_in_one_module() -> None:
     importers = {path for path in modules() if "pulp" in map(room_of, imports_of(path))}
     assert importers == {PACKAGE / "core" / "assignment" / "pulp_model.py"}
