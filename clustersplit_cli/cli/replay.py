@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli.declarations import COMMANDS
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import OPTIONS, Option
@@ -136,7 +137,7 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
     UsageError : an option of the report has a value that cannot be used.
     InputError : the input is nowhere.
     """
-    from clustersplit_cli.cli.commands.split import read_request
+    from clustersplit_cli.cli.request import read_request
     from clustersplit_cli.data.destination import REPORT_NAME
     from clustersplit_cli.verification.inputs import features_path, locate_inputs
 
@@ -173,27 +174,20 @@ def reproducing_command(report: Mapping[str, Any], features: Path, directory: Pa
 
 
 def _flags(command: str, options: Mapping[str, Any]) -> Iterator[str]:
-    from typer.main import get_command
-
-    from clustersplit_cli.cli.app import app
-
-    program: Any = get_command(app)
-    for parameter in program.commands[command].params:
-        if parameter.param_type_name == "argument":
+    (declared,) = [known for known in COMMANDS if known.name == command]
+    for option in declared.options:
+        value = options.get(option.name)
+        if value is None or value == [] or _is_default(option, value):
             continue
-        value = options.get(parameter.name)
-        if value is None or value == [] or _is_default(parameter, value):
-            continue
-        flag = parameter.opts[0]
-        if parameter.is_flag:
-            yield flag
+        if option.kind == "flag":
+            yield option.flag
         else:
             for item in value if isinstance(value, list) else [value]:
-                yield from (flag, str(item))
+                yield from (option.flag, str(item))
 
 
-def _is_default(parameter: Any, value: Any) -> bool:
-    default = _DEFAULTS.get(parameter.name, parameter.default)
+def _is_default(option: Option, value: Any) -> bool:
+    default = _DEFAULTS.get(option.name, option.default)
     try:
         return bool(float(value) == float(default))  # 0.0 is how a report writes 0
     except (TypeError, ValueError):

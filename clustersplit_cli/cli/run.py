@@ -46,8 +46,8 @@ def read_and_work(
     ------
     The engine, and the options of reading and writing as they were resolved.
     """
-    from clustersplit_cli.cli.commands.split import inputs_of, reading_config
     from clustersplit_cli.cli.console import progress_bar
+    from clustersplit_cli.cli.request import inputs_of, reading_config
     from clustersplit_cli.data.readers import load, peek
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.summary import Plan
@@ -190,8 +190,8 @@ def _run_sharded(
     work: Callable[[ShardedEngine, Mapping[str, Any]], Run],
 ) -> None:
     """Check what can be checked, open the engine, do the work, and write its result."""
-    from clustersplit_cli.cli.commands.split import inputs_of
     from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.request import inputs_of
     from clustersplit_cli.data.readers.naming import as_url
 
     if output.annotate is not None and as_url(request.path) is not None:
@@ -213,7 +213,7 @@ def _run_sharded(
 
 def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved."""
-    from clustersplit_cli.cli.commands.split import reading_config
+    from clustersplit_cli.cli.request import reading_config
     from clustersplit_cli.pipeline.sharded import nameless
 
     return reading_config(request, nameless(engine.layout), output)
@@ -314,8 +314,8 @@ def _run_partition(
     features: Path, given: Mapping[str, Any], into: PartitionOptions, suffix: str, options: Mapping[str, Any]
 ) -> None:
     """Check everything that can be checked, then read, part and write."""
-    from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.request import read_request
     from clustersplit_cli.pipeline.run import run
 
     if given["out"] == STDOUT:

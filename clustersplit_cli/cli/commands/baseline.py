@@ -35,8 +35,8 @@ def run(context: typer.Context) -> None:
 
 def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
-    from clustersplit_cli.cli.commands.split import inputs_of, read_request, reading_config
     from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
     from clustersplit_cli.pipeline import baseline as baselines
     from clustersplit_cli.pipeline.local import opened_local
     from clustersplit_cli.progress import Stopwatch

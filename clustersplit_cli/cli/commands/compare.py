@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def run(context: typer.Context) -> None:
     """Compare all strategies."""
-    from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.cli.request import read_request
     from clustersplit_cli.pipeline import compare as comparing
     from clustersplit_cli.reports.json_report import render_json
     from clustersplit_cli.reports.strategy_comparison import render_comparison

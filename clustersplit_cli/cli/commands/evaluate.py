@@ -33,8 +33,8 @@ def run(context: typer.Context) -> None:
 
 def _run(features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, evaluate and write."""
-    from clustersplit_cli.cli.commands.split import inputs_of, read_request
     from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.cli.request import inputs_of, read_request
     from clustersplit_cli.data.destination import check_destination, is_vacant, resolve
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset

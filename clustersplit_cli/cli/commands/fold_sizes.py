@@ -21,9 +21,9 @@ _IDLE = (
 
 def run_fold_sizes(context: typer.Context, features: Path, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then count and show."""
-    from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.cli.request import read_request
     from clustersplit_cli.cli.run import check_folds, counting_job
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.data.readers.naming import report_path

@@ -18,9 +18,9 @@ def run(context: typer.Context) -> None:
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check the options, read, look and show."""
-    from clustersplit_cli.cli.commands.split import read_request
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.cli.request import read_request
     from clustersplit_cli.data.readers import load, survey
     from clustersplit_cli.pipeline.inspect import examine
     from clustersplit_cli.reports.inspection import InspectedColumn, render_inspection

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli.commands.split import inputs_of, read_request
 from clustersplit_cli.cli.engine import refuse_local_urls
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.replay import with_options_of
+from clustersplit_cli.cli.request import inputs_of, read_request
 from clustersplit_cli.cli.run import running_job
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError

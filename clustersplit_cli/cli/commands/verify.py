@@ -81,7 +81,7 @@ def _refuse_mixture(said: set[str], by_others: bool) -> None:
 
 def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
     """Check a split of which only the index files are known."""
-    from clustersplit_cli.cli.commands.split import read_request
+    from clustersplit_cli.cli.request import read_request
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.verification.files import read_pair
     from clustersplit_cli.verification.run import verify_split
@@ -94,9 +94,9 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
 
 def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
     """Check a run directory; what cannot even be read is a check that failed."""
-    from clustersplit_cli.cli.commands.split import read_request, reading_config
     from clustersplit_cli.cli.output import Output
     from clustersplit_cli.cli.replay import replayed_options
+    from clustersplit_cli.cli.request import read_request, reading_config
     from clustersplit_cli.data.destination import REPORT_NAME
     from clustersplit_cli.data.readers import load
     from clustersplit_cli.data.runs import is_parted, report_content, report_file
