@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clustersplit_cli.reports.evaluation_terminal import probability
+from clustersplit_cli.reports.evaluation.terminal import probability
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"

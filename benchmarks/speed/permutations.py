@@ -23,8 +23,8 @@ from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.discrepancies import compare
-from clustersplit_cli.pipeline.mmd_groups import Comparison, Question, compare_groups
+from clustersplit_cli.pipeline.mmd.groups import Comparison, Question, compare_groups
+from clustersplit_cli.pipeline.mmd.run import compare
 
 ROUNDS = 5
 ROWS, FEATURES, PERMUTATIONS = 5000, 256, 1000

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.evaluation.protocol import Contest, Entry
 from clustersplit_cli.evaluation.trials import Record, Setting, TrainingSet, Trial
-from clustersplit_cli.reports.evaluation_summary import ORACLE, EvaluationRun
+from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
 
 MEAN, WORST = "mean", "worst"
 SELECTIONS = (MEAN, WORST)

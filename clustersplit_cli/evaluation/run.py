@@ -27,7 +27,7 @@ from clustersplit_cli.evaluation.workers import ProbeRunner, Runner
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import Progress, Stopwatch, peak_memory, silent
-from clustersplit_cli.reports.evaluation_summary import (
+from clustersplit_cli.reports.evaluation.summary import (
     EVALUATION_SCHEMA_VERSION,
     EvaluationInput,
     EvaluationReport,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.reports.evaluation_summary import (
+from clustersplit_cli.reports.evaluation.summary import (
     Correlation,
     DiscrepancyAndTest,
     Estimate,

@@ -15,7 +15,7 @@ from clustersplit_cli.evaluation.statistics import (
     p_value,
 )
 from clustersplit_cli.evaluation.trials import Record
-from clustersplit_cli.reports.evaluation_summary import (
+from clustersplit_cli.reports.evaluation.summary import (
     ORACLE,
     Estimate,
     EvaluationRun,

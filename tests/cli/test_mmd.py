@@ -541,7 +541,7 @@ def test_bad_usage_is_one_line_and_a_cure(
     arguments: tuple[str, ...], said: str, helps: str | None, refused: Callable[..., tuple[str, str]]
 ) -> None:
     if said.startswith("column 'id'"):
-        pytest.MonkeyPatch().setattr("clustersplit_cli.pipeline.mmd_groups.MOST_GROUPS", 100)
+        pytest.MonkeyPatch().setattr("clustersplit_cli.pipeline.mmd.groups.MOST_GROUPS", 100)
     error, hint = refused(*arguments)
     assert said in error
     assert (helps or "") in hint

@@ -15,7 +15,7 @@ from clustersplit_cli.evaluation.commands import Template
 from clustersplit_cli.evaluation.run import Plan, evaluate
 from clustersplit_cli.evaluation.strategies import parse_strategies
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.reports.evaluation_summary import EvaluationReport
+from clustersplit_cli.reports.evaluation.summary import EvaluationReport
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.reports.evaluation_summary import EvaluationReport, Protocol, StrategyScore
+from clustersplit_cli.reports.evaluation.summary import EvaluationReport, Protocol, StrategyScore
 
 Run = Callable[..., EvaluationReport]
 COPIES = (12, 12, 6, 6, 6, 6, 6, 6, 2)

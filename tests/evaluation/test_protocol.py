@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.reports.evaluation_summary import ORACLE, EvaluationReport
+from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationReport
 
 from .conftest import poisoned
 

@@ -19,7 +19,7 @@ from clustersplit_cli.evaluation.statistics import (
     p_value,
 )
 from clustersplit_cli.evaluation.summarize import protocol, training_sets
-from clustersplit_cli.reports.evaluation_summary import ORACLE, EvaluationRun
+from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
 
 RANDOM, CLUSTER = "random:joint", "cluster-rbf:joint"
 

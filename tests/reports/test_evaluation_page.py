@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from clustersplit_cli.reports.evaluation_html import chart_data, headline, render_evaluation_page
-from clustersplit_cli.reports.evaluation_summary import (
+from clustersplit_cli.reports.evaluation.html import chart_data, headline, render_evaluation_page
+from clustersplit_cli.reports.evaluation.summary import (
     ORACLE,
     Correlation,
     DiscrepancyAndTest,
@@ -24,7 +24,7 @@ from clustersplit_cli.reports.evaluation_summary import (
     TrainingSetScore,
     TrialCounts,
 )
-from clustersplit_cli.reports.evaluation_terminal import render_evaluation
+from clustersplit_cli.reports.evaluation.terminal import render_evaluation
 from clustersplit_cli.reports.summary import Notice, Timing, ToolVersions
 
 RANDOM, CLUSTER = "random:joint", "cluster-rbf:joint"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
     from clustersplit_cli.evaluation.run import Plan
     from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.reports.evaluation_summary import EvaluationReport
+    from clustersplit_cli.reports.evaluation.summary import EvaluationReport
 
 PROBE_ROWS = 1000
 RESUMABLE = "what is finished is kept: the same command with --resume goes on"
@@ -186,7 +186,7 @@ def _write(
     """Write the report, the page and the tables."""
     from clustersplit_cli.cli.output import print_to_stdout
     from clustersplit_cli.data.publish import staged_file
-    from clustersplit_cli.reports.evaluation_terminal import render_evaluation
+    from clustersplit_cli.reports.evaluation.terminal import render_evaluation
     from clustersplit_cli.reports.json_report import render_json
     from clustersplit_cli.reports.terminal import render_notices
 
@@ -195,7 +195,7 @@ def _write(
     with staged_file(paths[0], force=True) as file:
         file.write_text(text, encoding="utf-8")
     if given["html"]:
-        from clustersplit_cli.reports.evaluation_html import render_evaluation_page
+        from clustersplit_cli.reports.evaluation.html import render_evaluation_page
 
         paths.append(directory / "report.html")
         page = render_evaluation_page(report, title=features.name)

@@ -14,8 +14,8 @@ from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import CheckFailedError, UsageError
 
 if TYPE_CHECKING:
-    from clustersplit_cli.pipeline.discrepancies import Answer
-    from clustersplit_cli.pipeline.mmd_groups import Comparison
+    from clustersplit_cli.pipeline.mmd.groups import Comparison
+    from clustersplit_cli.pipeline.mmd.run import Answer
     from clustersplit_cli.reports.mmd_summary import MMDReport
 
 
@@ -24,7 +24,7 @@ def run(context: typer.Context) -> None:
     from clustersplit_cli.cli.commands.mmd_input import MMDInput, measure_in_pieces, settled_for_mmd
     from clustersplit_cli.cli.console import progress_bar, stderr_console
     from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.pipeline.discrepancies import compare
+    from clustersplit_cli.pipeline.mmd.run import compare
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.json_report import render_json
     from clustersplit_cli.reports.mmd_terminal import render_mmd

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.data.runs import Run
-    from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
-    from clustersplit_cli.pipeline.mmd_in_pieces import GivenSides
+    from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
+    from clustersplit_cli.pipeline.mmd.sharded import GivenSides
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.mmd_summary import EarlierReport, MMDReport
 
@@ -106,7 +106,7 @@ class MMDInput:
         from clustersplit_cli.data.readers import load
         from clustersplit_cli.data.readers.naming import report_path
         from clustersplit_cli.data.runs import read_indices
-        from clustersplit_cli.pipeline.mmd_groups import compare_files, compare_groups, compare_sides
+        from clustersplit_cli.pipeline.mmd.groups import compare_files, compare_groups, compare_sides
 
         requests = self._requests()
         sides = None
@@ -132,7 +132,7 @@ class MMDInput:
 
     def question(self, comparison: Comparison) -> Question:
         """What to find out."""
-        from clustersplit_cli.pipeline.mmd_groups import Question
+        from clustersplit_cli.pipeline.mmd.groups import Question
 
         strategy = None if self.run is None else self.run.report["config"].get("strategy")
         return Question(
@@ -334,7 +334,7 @@ def _refuse_others(task: MMDInput) -> None:
 
 def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
     """Check that this is about the sides of one split and nothing else, and measure them."""
-    from clustersplit_cli.pipeline.mmd_in_pieces import mmd_in_pieces
+    from clustersplit_cli.pipeline.mmd.sharded import mmd_in_pieces
 
     given = task.given
     _refuse_others(task)
@@ -357,7 +357,7 @@ def _sides(task: MMDInput, n_rows: int) -> GivenSides:
     """The side of every row, from whatever the user named."""
     from clustersplit_cli.data.row_labels import files_of_pair, files_of_sides
     from clustersplit_cli.data.runs import read_indices
-    from clustersplit_cli.pipeline.mmd_in_pieces import given_sides
+    from clustersplit_cli.pipeline.mmd.sharded import given_sides
     from clustersplit_cli.verification.files import stated_formats
 
     if task.run is None:

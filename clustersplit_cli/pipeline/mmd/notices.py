@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from clustersplit_cli.engines.plan import MeasuringPlan
-from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
-from clustersplit_cli.pipeline.mmd_measure import Measured
+from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
+from clustersplit_cli.pipeline.mmd.measure import Measured
 
 CELLS_NAMED = 3
 SAME = 1e-6

@@ -16,7 +16,7 @@ from clustersplit_cli.core.mmd.sums import Factors, GroupSums, exact_sums, facto
 from clustersplit_cli.core.mmd.witness import column_shifts, witness
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.pipeline.mmd_groups import Comparison, Rows
+from clustersplit_cli.pipeline.mmd.groups import Comparison, Rows
 from clustersplit_cli.progress import Progress, silent
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clustersplit_cli.reports.evaluation_summary import (
+from clustersplit_cli.reports.evaluation.summary import (
     Correlation,
     Estimate,
     EvaluationReport,

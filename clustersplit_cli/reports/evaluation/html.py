@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clustersplit_cli.reports.evaluation_summary import ORACLE, EvaluationReport
-from clustersplit_cli.reports.evaluation_terminal import (
+from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationReport
+from clustersplit_cli.reports.evaluation.terminal import (
     TITLES,
     correlation_lines,
     percent,

@@ -11,8 +11,8 @@ import numpy as np
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.engines.plan import MeasuringPlan
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.mmd_groups import Comparison, Question
-from clustersplit_cli.pipeline.mmd_measure import Measured, PairMeasure, UnitMeasure
+from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
+from clustersplit_cli.pipeline.mmd.measure import Measured, PairMeasure, UnitMeasure
 from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import mmd_summary as summary

@@ -1,0 +1,1 @@
+"""What `clustersplit evaluate` reports: a summary, and its renderings."""
