@@ -37,6 +37,7 @@ class Stopped(BaseException):
 def prepare() -> None:
     """Make signals that end a process clean up, closed streams harmless, and starting quick."""
     _fill_closed_streams()
+    _keep_stdout()
     for number in (signal.SIGTERM, signal.SIGHUP):
         # A signal that the parent chose to ignore (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -175,3 +176,10 @@ def _fill_closed_streams() -> None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if sys.stderr is None:
         sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+def _keep_stdout() -> None:
+    """Give stdout a descriptor of its own: what libraries print themselves, such as HiGHS, goes nowhere."""
+    own = os.dup(sys.stdout.fileno())
+    sys.stdout = open(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: PTH123, SIM115
+    mute(1)

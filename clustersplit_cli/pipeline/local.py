@@ -514,6 +514,7 @@ class LocalSplit(LocalContext):
         units, pinned = self._units(members), self._pinned(members)
         return summary.ConstraintsSummary(
             all_satisfied=all(cell.satisfied for cell in cells)
+            and asked.keeps_total(members)
             and (units is None or units.divided == 0)
             and (pinned is None or pinned.satisfied),
             cells=cells,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,49 @@ def test_parts_and_folds_of_whole_units_pass_their_verification(call: Call) -> N
     np.save("folds/fold_0/val.npy", moved[1:])
     code, said = call("verify", "folds")
     assert code == 1, said
+
+
+RECORDINGS = 60, 55, 18, 21, 20, 15, 21, 21, 21, 9, 14, 16
+
+
+def write_recordings() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two long recordings make up one label: the smallest tolerance is large, the other label has room."""
+    rng = np.random.default_rng(4)
+    recording = np.repeat(np.arange(len(RECORDINGS)), RECORDINGS)
+    label = np.where(recording < 2, "rare", "frequent")
+    features = rng.normal(size=(len(recording), 3)) + 3 * rng.normal(size=(len(RECORDINGS), 3))[recording]
+    columns = {f"f{column}": features[:, column] for column in range(3)}
+    pq.write_table(pa.table({**columns, "label": label, "recording": recording}), "feats.parquet")
+    return label, recording
+
+
+def test_within_the_smallest_tolerance_the_total_is_as_near_as_can_be(call: Call) -> None:
+    label, recording = write_recordings()
+    together = ("--keep-together", "recording", "--tolerance", "auto")
+    code, said = call("split", *together, "--out", "run")
+    assert code == 0, said
+    found = report("run")
+    cells = {cell["cell"]["label"]: cell for cell in found["constraints"]["cells"]}
+    nearest = min(
+        abs(int(chosen.sum()) - 0.2 * len(label))
+        for units in product([False, True], repeat=len(RECORDINGS))
+        for chosen in [np.array(units)[recording]]
+        if all(
+            cell["lower"] <= int(chosen[label == name].sum()) <= cell["upper"] for name, cell in cells.items()
+        )
+    )
+    assert found["constraints"]["tolerance"]["proven_smallest"]
+    assert abs(found["sizes"]["val"] - 0.2 * len(label)) == pytest.approx(nearest)
+    assert found["constraints"]["all_satisfied"] and found["certificate"]["status"] == "optimal"
+    passes(call, "run", "--rerun")
+
+
+def test_what_a_solver_prints_by_itself_is_not_in_the_json(process: Callable[..., Any]) -> None:
+    write_recordings()
+    words = ("--keep-together", "recording", "--tolerance", "auto", "--json", "--threads", "1")
+    found = process("split", "feats.parquet", *words)
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["sizes"]["val"] == 58
 
 
 def test_hundreds_of_tiny_cells_need_balanced_rounding(call: Call) -> None:

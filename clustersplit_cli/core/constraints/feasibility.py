@@ -6,6 +6,7 @@ per class of atoms, however many rows there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -144,6 +145,94 @@ def find_tolerance(
             break
         value = needed(demand.taken + demand.matrix @ found)
     return FoundTolerance(value, proven)
+
+
+def nearest_total(demand: Demand, goal: Fraction) -> tuple[int, int] | None:
+    """Find the number of validation rows, among those that all bounds allow, that is nearest to a goal.
+
+    Returns
+    -------
+    The least and the most that is as near as the nearest found, or None if none was found in time.
+    """
+    total = demand.matrix[[-1]]
+    sizes = np.asarray(total.todense(), dtype=np.float64).reshape(-1)
+    found = []
+    for sign, least, most in ((-1.0, 1, math.floor(goal)), (1.0, math.ceil(goal), None)):
+        lower, upper = demand.lower - demand.taken, demand.upper - demand.taken
+        lower[-1] = max(lower[-1], least - demand.taken[-1])
+        upper[-1] = upper[-1] if most is None else min(upper[-1], most - demand.taken[-1])
+        every = np.ones(len(sizes))
+        values, _ = _integers(sign * sizes, demand.matrix, lower, upper, demand.available, every, SECONDS / 6)
+        if values is not None:
+            found.append(int(demand.taken[-1] + (total @ np.round(values).astype(np.int64))[0]))
+    if not found:
+        return None
+    off = min(abs(total - goal) for total in found)
+    return math.ceil(goal - off), math.floor(goal + off)
+
+
+def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
+    """Deal the atoms of every class out to parts such that no part is farther off its goal than need be.
+
+    Parameters
+    ----------
+    demand : its bounds and what is taken are (cells, parts); the last cell is that of all rows.
+    off : how far the farthest part is off already.
+
+    Returns
+    -------
+    Atoms of each class in each part, (classes, parts), or None if nothing nearer was found in time.
+    """
+    best: Counts | None = None
+    trial = low = _least_distance(goals)
+    while trial < off:
+        found = _dealt(demand, goals, trial)
+        if found is None:
+            low = trial
+        else:
+            rows = demand.taken[-1] + (demand.matrix[[-1]] @ found)[0]
+            best, off = found, max(abs(int(size) - goal) for size, goal in zip(rows, goals, strict=True))
+        # The next distance that a part can have at all: whole numbers are that far off one of the goals.
+        above = min(
+            min(math.floor(goal + low) + 1 - goal, goal - math.ceil(goal - low) + 1) for goal in goals
+        )
+        trial = max(above, (low + off) / 2)
+    return best
+
+
+def _dealt(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
+    """Deal the atoms of every class out to parts that are no farther than so many rows off their goals."""
+    from scipy import sparse
+
+    k, n_classes = len(goals), demand.matrix.shape[1]
+    lower, upper = demand.lower - demand.taken, demand.upper - demand.taken
+    lower[-1] = np.maximum(lower[-1], [math.ceil(goal - off) for goal in goals] - demand.taken[-1])
+    upper[-1] = np.minimum(upper[-1], [math.floor(goal + off) for goal in goals] - demand.taken[-1])
+    values, _ = _integers(
+        np.zeros(k * n_classes),
+        sparse.vstack(
+            [sparse.hstack([sparse.identity(n_classes)] * k), sparse.block_diag([demand.matrix] * k)]
+        ).tocsr(),
+        np.concatenate([demand.available, lower.T.reshape(-1)]),
+        np.concatenate([demand.available, upper.T.reshape(-1)]),
+        np.tile(demand.available, k),
+        np.ones(k * n_classes),
+        SECONDS / 12,
+    )
+    return None if values is None else np.round(values).astype(np.int64).reshape(k, n_classes).T
+
+
+def _least_distance(goals: Sequence[Fraction]) -> Fraction:
+    """How far off its goal the farthest part must be, if whole numbers are to add up as goals do."""
+    total = sum(goals)
+    distances = sorted({abs(goal - near) for goal in goals for near in (math.floor(goal), math.ceil(goal))})
+    for distance in distances:
+        low = sum(math.ceil(goal - distance) for goal in goals)
+        if low <= total <= sum(math.floor(goal + distance) for goal in goals) and all(
+            math.ceil(goal - distance) <= goal + distance for goal in goals
+        ):
+            return distance
+    return distances[-1]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import bounds
+from clustersplit_cli.core.constraints.feasibility import Demand, nearest_sizes
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.constraints.tolerance import smallest_tolerance
 from clustersplit_cli.core.search.partition import Labels
@@ -37,6 +39,7 @@ class UnitParts:
     pinned : (units,) the part a unit is forced into; -1: none.
     first : (units,) a choice of parts that meets all bounds.
     tolerance : the largest of any cell.
+    least, most : (parts,), rows that every part may have.
     """
 
     quotas: PartQuotas
@@ -45,6 +48,8 @@ class UnitParts:
     pinned: NDArray[np.int64]
     first: Labels
     tolerance: Fraction
+    least: NDArray[np.int64]
+    most: NDArray[np.int64]
 
     @cached_property
     def sizes(self) -> Floats:
@@ -107,33 +112,25 @@ class UnitParts:
         self, counts: NDArray[np.int64], a: int, b: int, left: NDArray[np.int64], right: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Which exchanges keep all bounds; the last row and column stand for nobody."""
-        most, least = self._room(counts, a, b)
+        least, most = _room(counts, a, b, self.quotas.lower, self.quotas.upper)
         gone = np.vstack([self.table[left], np.zeros_like(self.table[:1])])
         come = np.vstack([self.table[right], np.zeros_like(self.table[:1])])
         possible = np.ones((len(gone), len(come)), dtype=bool)
         for cell in np.flatnonzero(gone.any(axis=0) | come.any(axis=0)).tolist():
             net = gone[:, cell, None] - come[None, :, cell]
             possible &= (net <= most[cell]) & (net >= least[cell])
-        sizes = counts.sum(axis=0)
+        fewest, largest = _room(counts.sum(axis=0), a, b, self.least, self.most)
         net_rows = gone.sum(axis=1)[:, None] - come.sum(axis=1)[None, :]
-        possible &= (net_rows < sizes[a]) & (net_rows > -sizes[b])  # no part may end up empty
+        possible &= (net_rows <= largest) & (net_rows >= fewest)
         possible[-1, -1] = False
         return possible
 
     def may(self, counts: NDArray[np.int64], a: int, b: int, u: int, v: int) -> bool:
         """Whether one exchange keeps all bounds."""
-        most, least = self._room(counts, a, b)
+        least, most = _room(counts, a, b, self.quotas.lower, self.quotas.upper)
         net = self.net(u, v)
-        sizes = counts.sum(axis=0)
-        rows = int(net.sum())
-        return bool((net <= most).all() and (net >= least).all() and -sizes[b] < rows < sizes[a])
-
-    def _room(self, counts: NDArray[np.int64], a: int, b: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many rows of every cell may go from part a to part b, at most and at least."""
-        lower, upper = self.quotas.lower, self.quotas.upper
-        most = np.minimum(counts[:, a] - lower[:, a], upper[:, b] - counts[:, b])
-        least = np.maximum(counts[:, a] - upper[:, a], lower[:, b] - counts[:, b])
-        return most, least
+        fewest, largest = _room(counts.sum(axis=0), a, b, self.least, self.most)
+        return bool((net <= most).all() and (net >= least).all() and fewest <= net.sum() <= largest)
 
     def net(self, u: int, v: int) -> NDArray[np.int64]:
         """Rows of every cell that go from one part to the other when u and v change places."""
@@ -151,6 +148,15 @@ class UnitParts:
             labels[u] = b
         if v != NOBODY:
             labels[v] = a
+
+
+def _room(
+    counts: NDArray[np.int64], a: int, b: int, lower: NDArray[np.int64], upper: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many rows may go from part a to part b, at least and at most; all arrays are (..., parts)."""
+    least = np.maximum(counts[..., a] - upper[..., a], lower[..., b] - counts[..., b])
+    most = np.minimum(counts[..., a] - lower[..., a], upper[..., b] - counts[..., b])
+    return least, most
 
 
 def counts_of(table: NDArray[np.int64], labels: Labels, k: int) -> NDArray[np.int64]:
@@ -210,7 +216,58 @@ def deal_out(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction |
         )
     # One large unit must not loosen the cells that it has no rows in.
     each = needed if tolerance is None else [tolerance] * len(needed)
-    return UnitParts(within(quotas, each, counts), units, table, pinned, labels, max(each))
+    n = len(units)
+    least, most = np.ones(quotas.k, np.int64), np.full(quotas.k, n - 1)
+    bounded = within(quotas, each, counts)
+    if tolerance is None:
+        # Tolerances leave room for larger parts, or smaller ones, than were asked for: not for more of that
+        # than need be.
+        labels = _nearer(table, bounded, labels, pinned)
+        needed = _needed(quotas, counts_of(table, labels, quotas.k))
+        while max(needed) < max(each):
+            each = needed
+            bounded = within(quotas, each, counts_of(table, labels, quotas.k))
+            labels = _nearer(table, bounded, labels, pinned)
+            needed = _needed(quotas, counts_of(table, labels, quotas.k))
+        goals = [share * n for share in quotas.shares]
+        off = _farthest(counts_of(table, labels, quotas.k).sum(axis=0), goals)
+        least = np.maximum(least, [math.ceil(goal - off) for goal in goals])
+        most = np.minimum(most, [math.floor(goal + off) for goal in goals])
+    return UnitParts(bounded, units, table, pinned, labels, max(each), least, most)
+
+
+def _nearer(
+    table: NDArray[np.int64], quotas: PartQuotas, labels: Labels, pinned: NDArray[np.int64]
+) -> Labels:
+    """Deal units out anew, within the same bounds, if that brings all parts nearer to their sizes."""
+    from scipy import sparse
+
+    free = np.flatnonzero(pinned < 0)
+    kinds, kind = np.unique(table[free], axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
+    with_total = np.append(kinds, kinds.sum(axis=1, keepdims=True), axis=1)
+    taken = np.stack([table[pinned == part].sum(axis=0) for part in range(quotas.k)], axis=1)
+    n = int(table.sum())
+    demand = Demand(
+        sparse.csr_matrix(with_total.T),
+        np.bincount(kind, minlength=len(kinds)),
+        np.vstack([taken, taken.sum(axis=0)]),
+        np.vstack([quotas.lower, np.ones(quotas.k, np.int64)]),
+        np.vstack([quotas.upper, np.full(quotas.k, n - 1)]),
+    )
+    goals = [share * n for share in quotas.shares]
+    dealt = nearest_sizes(demand, goals, _farthest(counts_of(table, labels, quotas.k).sum(axis=0), goals))
+    if dealt is None:
+        return labels
+    found: Labels = pinned.copy()
+    order = np.argsort(kind, kind="stable")
+    found[free[order]] = np.concatenate([np.repeat(np.arange(quotas.k), counts) for counts in dealt])
+    return found
+
+
+def _farthest(sizes: NDArray[np.int64], goals: Sequence[Fraction]) -> Fraction:
+    """How many rows the part farthest off its goal is off."""
+    return max(abs(int(size) - goal) for size, goal in zip(sizes, goals, strict=True))
 
 
 def within(quotas: PartQuotas, tolerance: Sequence[Fraction], counts: NDArray[np.int64]) -> PartQuotas:

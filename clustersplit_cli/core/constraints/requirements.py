@@ -21,7 +21,12 @@ from clustersplit_cli.core.constraints.families import (
     joint_targets,
     limits_of,
 )
-from clustersplit_cli.core.constraints.feasibility import explain, find_counts, find_tolerance
+from clustersplit_cli.core.constraints.feasibility import (
+    explain,
+    find_counts,
+    find_tolerance,
+    nearest_total,
+)
 from clustersplit_cli.core.constraints.program import Program, column_classes
 from clustersplit_cli.core.constraints.tolerance import Tolerance
 
@@ -39,6 +44,7 @@ class Requirements:
     tolerance : of the cells without one of their own.
     tolerance_proven : whether a tolerance that was to be found is known to be the smallest; None if given.
     counts : atoms to choose of each class, meeting all bounds; None if the cells separate.
+    total : the least and most validation rows; None if the cells alone decide.
     """
 
     families: tuple[Constraints, ...]
@@ -48,6 +54,7 @@ class Requirements:
     tolerance: Fraction
     tolerance_proven: bool | None
     counts: NDArray[np.int64] | None
+    total: tuple[int, int] | None = None
 
     @property
     def n(self) -> int:
@@ -85,12 +92,16 @@ class Requirements:
         lower = np.concatenate([family.lower for family in self.families])
         upper = np.concatenate([family.upper for family in self.families])
         matrix = composition([family.cells for family in self.families], self.units)
-        if not any(f.lower.sum() > 0 and f.upper.sum() < self.n for f in self.families):
+        has_two_sides = any(f.lower.sum() > 0 and f.upper.sum() < self.n for f in self.families)
+        least, most = self.total or (1, self.n - 1)
+        if len(lower) == 1:
+            lower, upper = np.maximum(lower, least), np.minimum(upper, most)
+        elif self.total is not None or not has_two_sides:
             from scipy import sparse
 
             # No side may be empty, whatever the tolerances allow.
             matrix = sparse.vstack([matrix, sparse.csr_matrix(self.sizes[None, :])]).tocsr()
-            lower, upper = np.append(lower, 1), np.append(upper, self.n - 1)
+            lower, upper = np.append(lower, least), np.append(upper, most)
         return Program(matrix, lower, upper, atoms_pinned(self.pinned, self.units))
 
     @cached_property
@@ -154,7 +165,12 @@ class Requirements:
                 return False
         kept = (self.pinned == FREE) | (self.pinned == members)
         within = all(bool(family.within(members).all()) for family in self.families)
-        return bool(kept.all()) and within
+        return bool(kept.all()) and within and self.keeps_total(members)
+
+    def keeps_total(self, members: NDArray[np.bool_]) -> bool:
+        """Whether a split of the rows has as many validation rows as it may."""
+        least, most = self.total or (1, self.n - 1)
+        return least <= int(members.sum()) <= most
 
 
 @dataclass(frozen=True)
@@ -223,4 +239,13 @@ def make_requirements(
         proven = True
     if counts is None:
         raise explain(demand, families, holdout, with_units=units is not None, rounding=how)
-    return Requirements(bounds_at, pins, units, how, general, proven, counts)
+    total = None
+    if tolerance.is_auto and (demand.lower < demand.upper)[:-1].any():
+        # Tolerances leave room for more rows, or fewer, than were asked for: not more of that than need be.
+        total = nearest_total(demand, holdout * n)
+    if total is not None:
+        lower, upper = demand.lower.copy(), demand.upper.copy()
+        lower[-1], upper[-1] = total
+        counts = find_counts(demand.within(lower, upper), goal_of(demand, families, holdout, units))
+        assert counts is not None  # one with that total was found
+    return Requirements(bounds_at, pins, units, how, general, proven, counts, total)

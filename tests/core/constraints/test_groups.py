@@ -101,6 +101,43 @@ def test_the_tolerance_is_the_smallest_of_all_on_small_problems(seed: int) -> No
     assert found.tolerance == smallest
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_no_choice_within_the_smallest_tolerances_has_sizes_nearer_to_the_shares(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k = 2 + seed % 2
+    units = np.repeat(np.arange(9), rng.integers(1, 12, 9))
+    n, cells = len(units), cells_of(rng.integers(0, 3, len(units)))
+    shares = [("train", Fraction(7, 10)), ("val", Fraction(3, 10))]
+    pins = np.full(n, -1, np.int64)
+    pins[units == 0] = seed % 3 - 1
+    quotas = (
+        fold_quotas(cells, k)
+        if seed < 6
+        else part_quotas(cells, shares, [Fraction(0)] * len(cells.sizes), pins)
+    )
+    found = deal_out(quotas, units, None)
+    goals = [share * n for share in found.quotas.shares]
+
+    def off(labels: np.ndarray) -> Fraction:
+        sizes = found.counts(labels).sum(axis=0).tolist()
+        return max(abs(size - goal) for size, goal in zip(sizes, goals, strict=True))
+
+    def is_allowed(labels: np.ndarray) -> bool:
+        counts = found.counts(labels)
+        within = ((counts >= found.quotas.lower) & (counts <= found.quotas.upper)).all()
+        kept = ((found.pinned < 0) | (found.pinned == labels)).all()
+        return bool(within and kept and len(set(labels.tolist())) == found.quotas.k)
+
+    nearest = min(off(labels) for labels in every_choice(9, found.quotas.k) if is_allowed(labels))
+    assert is_allowed(found.first) and off(found.first) == nearest
+    for stream in range(3):
+        drawn = found.random(np.random.default_rng(stream))
+        assert off(drawn[np.unique(units, return_index=True)[1]]) == nearest
+    rows = rng.normal(size=(n, 2))
+    best = search(np.exp(-((rows[:, None] - rows[None]) ** 2).sum(axis=2)), found)
+    assert off(best.labels[np.unique(units, return_index=True)[1]]) == nearest
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_search_finds_the_best_of_all_choices_on_small_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ from clustersplit_cli.core.constraints.cells import Cells, bounds, joint_cells, 
 from clustersplit_cli.core.constraints.families import composition
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.constraints.tolerance import GRID, parse_tolerances
+from clustersplit_cli.core.search.groups import first_choice
 from clustersplit_cli.errors import InfeasibleError
 
 FIFTH = Fraction(1, 5)
@@ -181,6 +182,54 @@ def test_the_smallest_tolerance_for_units_is_that_of_enumeration(seed: int, n: i
     assert feasible(found.tolerance)
     assert found.tolerance == 0 or not feasible(found.tolerance - Fraction(1, GRID))
     assert found.tolerance_proven
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), n_units=st.integers(3, 9), n_cells=st.integers(1, 3), families=st.booleans()
+)
+def test_within_the_smallest_tolerance_the_total_is_the_nearest_to_what_was_asked_for(
+    seed: int, n_units: int, n_cells: int, families: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(n_units), rng.integers(1, 20, n_units))
+    n = len(units)
+    holdout = Fraction(int(rng.integers(15, 70)), 100)
+    asked = [cells_of("label", rng.integers(0, n_cells, n))]
+    if families:
+        asked.append(cells_of("domain", rng.integers(0, 2, n)))
+    pinned = np.full(n, -1, np.int8)
+    pinned[units == 0] = rng.integers(-1, 2)
+    try:
+        found = require(*asked, tolerance="auto", units=units, holdout=holdout, pinned=pinned)
+    except InfeasibleError as error:
+        assert "no validation rows" in error.message or "no training rows" in error.message
+        return
+    allowed = [
+        split
+        for choice in all_splits(n_units)
+        for split in [choice[units]]
+        if all(family.within(split).all() for family in found.families)
+        and ((pinned < 0) | (pinned == split)).all()
+    ]
+    off = [abs(int(split.sum()) - holdout * n) for split in allowed]
+    nearest = [split for split, far in zip(allowed, off, strict=True) if far == min(off)]
+    assert found.is_met_by(first_choice(found)[units])
+    # What solvers are told allows the nearest splits, and no others.
+    assert sum(found.is_met_by(split) for split in allowed) == len(nearest)
+    for split in nearest:
+        chosen = split[np.unique(units, return_index=True)[1]]
+        assert found.is_met_by(split) and found.program.is_met_by(chosen)
+    for split in allowed:
+        chosen = split[np.unique(units, return_index=True)[1]]
+        assert found.program.is_met_by(chosen) == found.is_met_by(split)
+
+
+def test_a_tolerance_that_is_given_leaves_the_total_free() -> None:
+    units = np.repeat(np.arange(4), 5)
+    asked = require(cells_of("label", [0] * 20), units=units, tolerance="2")
+    assert asked.total is None
+    assert asked.is_met_by(np.arange(20) < 5) and asked.is_met_by(np.arange(20) < 10)
 
 
 def test_units_that_cannot_hit_their_quota_are_told_with_the_smallest_tolerance() -> None:
