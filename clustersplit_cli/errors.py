@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
+_LONGEST_WORD, _LONGEST_TEXT = 300, 1200
+
+
+def shortened(text: str) -> str:
+    """Leave out the middle of words and texts that nobody would read to the end, and say how long they are.
+
+    >>> shortened(f"no column {'a' * 20_000}").count("a")
+    253
+    """
+    text = re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda match: _without_middle(match[0], 200, 50), text)
+    return text if len(text) <= _LONGEST_TEXT else _without_middle(text, 800, 250)
+
+
+def _without_middle(text: str, head: int, tail: int) -> str:
+    return f"{text[:head]}...[{len(text)} characters]...{text[-tail:]}"
+
 
 class ClusterSplitError(Exception):
     """An expected failure: one line saying what is wrong, one line with the cure."""
@@ -9,9 +27,9 @@ class ClusterSplitError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = shortened(message)
+        self.hint = None if hint is None else shortened(hint)
+        super().__init__(self.message)
 
 
 class CheckFailedError(ClusterSplitError):

@@ -35,7 +35,7 @@ class Option:
     metavar : what the help calls its value.
     default_in_words : what the help says of a default that is worked out later.
     words : the values that it takes, if there are only some.
-    least : the smallest integer that it takes.
+    least, most : the smallest and the largest integer that it takes.
     example : an integer that would do.
     """
 
@@ -49,6 +49,7 @@ class Option:
     words: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     least: int | None = None
+    most: int = 10**12
     example: int | None = None
 
     @property
@@ -249,7 +250,7 @@ OPTIONS: dict[str, Option] = {
             default="normal",
         ),
         integer("max_iter", METHOD, "Most assignment steps per descent.", least=1, default=100),
-        integer("seed", METHOD, "Same input, options and seed: same split.", least=0, default=0),
+        integer("seed", METHOD, "Same input, options and seed: same split.", least=0, most=2**128, default=0),
         choice(
             "solver",
             METHOD,
@@ -487,7 +488,7 @@ def parse_families(
 def _parse_nystrom(text: str, kernel: str) -> str | int:
     if text in ("auto", "off"):
         return text
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+    if not is_count(text):
         raise UsageError(
             f"--nystrom must be auto, off or a number of landmarks of at least 1, got '{text}'",
             hint="for example --nystrom 2000",
@@ -500,6 +501,11 @@ def _parse_nystrom(text: str, kernel: str) -> str | int:
     return int(text)
 
 
+def is_count(text: str) -> bool:
+    """Whether a text is a number of things: digits alone, at least 1, and of a size that can occur."""
+    return text.isascii() and text.isdigit() and len(text) <= 12 and int(text) >= 1
+
+
 def check_option(option: Option, value: Any) -> None:
     """Refuse a word that the option does not know, and an integer below its least.
 
@@ -510,6 +516,11 @@ def check_option(option: Option, value: Any) -> None:
     if option.kind == "text" and option.words and value not in option.words:
         raise UsageError(
             f"{option.flag} '{value}' is unknown", hint=f"choose one of {', '.join(option.words)}"
+        )
+    if option.kind == "integer" and value > option.most:
+        raise UsageError(
+            f"{option.flag} must be at most {option.most}, got a number above that",
+            hint=f"for example {option.flag} {option.example or option.default or max(option.least or 0, 1)}",
         )
     if option.kind == "integer" and option.least is not None and value < option.least:
         raise UsageError(

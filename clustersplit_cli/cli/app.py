@@ -15,7 +15,7 @@ from clustersplit_cli.cli.declarations import COMMANDS, Command
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.options import Body, with_parameters
 from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mute, told
-from clustersplit_cli.errors import ClusterSplitError
+from clustersplit_cli.errors import ClusterSplitError, shortened
 
 BUG = 70
 START = """Example: clustersplit split feats.parquet --h 0.2
@@ -103,6 +103,12 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
         return error.message, error.hint, error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory", "allow less with --memory, or use --nystrom 1000", 2
+    if isinstance(error, OSError):  # what the system refuses is no bug, wherever it is met
+        from clustersplit_cli.data.destination import CAUSES, output_error
+
+        if error.errno in CAUSES:
+            refused = output_error(error.filename or "the output", error)
+            return refused.message, refused.hint, refused.exit_code
     # Typer carries its own copy of Click, so its errors are known by what they can do.
     if hasattr(error, "format_message"):
         message = error.format_message().strip().rstrip(".")
@@ -130,13 +136,13 @@ def _print_line(word: str, colour: str, text: str) -> None:
     from clustersplit_cli.cli.console import wants_colour
 
     lead = f"\x1b[{colour}m{word}\x1b[0m" if wants_colour() else word
-    try:
-        sys.stderr.write(f"{lead} {_one_line(text)}\n")
-        sys.stderr.flush()
-    except OSError:  # nobody listens; the exit code still tells
-        mute(sys.stderr.fileno())
+    sys.stderr.write(f"{lead} {_one_line(shortened(text))}\n")
+    sys.stderr.flush()
 
 
 def _one_line(text: str) -> str:
     """Keep a message to one line that any terminal can show, whatever file names it quotes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    from clustersplit_cli.data.readers.naming import readable
+
+    shown = readable(text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from clustersplit_cli.cli.process import mute
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.formatting import human_number, human_seconds
 
@@ -52,14 +51,8 @@ def _make_console() -> Console:
     """A console with colours only on a terminal, and not with NO_COLOR."""
     from rich.console import Console
 
-    class StderrConsole(Console):
-        def on_broken_pipe(self) -> None:
-            """Go on without words: losing the reader of the messages is no reason to lose the result."""
-            self.quiet = True
-            mute(sys.stderr.fileno())
-
     on_terminal = sys.stderr.isatty()
-    return StderrConsole(
+    return Console(
         stderr=True,
         highlight=False,
         soft_wrap=not on_terminal,

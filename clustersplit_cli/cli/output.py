@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from clustersplit_cli.errors import UsageError
+from clustersplit_cli.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from rich.console import Console
 
     from clustersplit_cli.data.dataset import Dataset
     from clustersplit_cli.pipeline.local import Parts
@@ -78,22 +79,21 @@ class Output:
             html=html,
         )
 
-    def prepare(self, inputs: list[Path]) -> list[str]:
-        """Recover what killed runs left, then refuse destinations that cannot be written."""
+    def prepare(self, inputs: list[Path], console: Console) -> None:
+        """Recover what killed runs left, and say so, then refuse destinations that cannot be written."""
         from clustersplit_cli.data.publish import check_destination, check_file_destination, recover
 
-        lines: list[str] = []
+        for place in (self.directory, self.annotate):
+            for line in [] if place is None else recover(place):
+                console.print(f"note: {line}", soft_wrap=True)
         if self.directory is not None:
-            lines += recover(self.directory)
             check_destination(self.directory, force=self.force, inputs=inputs)
         if self.annotate is not None:
             from clustersplit_cli.data.annotate import check_annotation
 
             self._refuse_annotation_inside_directory(self.annotate)
-            lines += recover(self.annotate)
             check_file_destination(self.annotate, force=self.force, inputs=inputs)
             check_annotation(self.source)
-        return lines
 
     def _refuse_annotation_inside_directory(self, file: Path) -> None:
         """The directory is replaced as a whole, and what was put into it before would go with the old one."""
@@ -124,8 +124,7 @@ class Output:
         annotated = [] if self.annotate is None else [self.annotate]
         if self.directory is None:
             with self._annotation(dataset, result):
-                pass
-            write_index_stream(result.parts.val, sys.stdout.buffer)
+                write_index_stream(result.parts.val, sys.stdout.buffer)
             return annotated
         with self._annotation(dataset, result):
             paths = write_run(
@@ -139,7 +138,7 @@ class Output:
                 force=self.force,
             )
         if self.json:
-            print_to_stdout(text)
+            print_to_stdout(text, self.directory)
         return paths + annotated
 
     def write_parts(self, dataset: Dataset, result: Run, *, folds: bool) -> list[Path]:
@@ -169,7 +168,7 @@ class Output:
                 force=self.force,
             )
         if self.json:
-            print_to_stdout(text)
+            print_to_stdout(text, self.directory)
         return paths + ([] if self.annotate is None else [self.annotate])
 
     def _page(self, text: str, result: Run) -> str | None:
@@ -196,8 +195,13 @@ class Output:
         return staged_annotation(self.source, self.annotate, names, force=self.force)
 
 
-def print_to_stdout(text: str) -> None:
-    """Print text as UTF-8, whatever the terminal's own encoding."""
+def print_to_stdout(text: str, published: Path | None = None) -> None:
+    """Print text as UTF-8, whatever the terminal's own encoding.
+
+    Parameters
+    ----------
+    published : what is on disk already, as an error has to say.
+    """
     from clustersplit_cli.data.destination import output_error
 
     try:
@@ -206,7 +210,12 @@ def print_to_stdout(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise output_error("standard output", error) from error
+        refused = output_error("standard output", error)
+        if published is not None:
+            refused = OutputError(
+                f"{refused.message}; {published} is complete all the same", hint=refused.hint
+            )
+        raise refused from error
 
 
 def stem(source: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from clustersplit_cli.cleanup import refuse_new_blocks, undo_open_blocks
 from clustersplit_cli.environment import keep_blas_to_one_thread
@@ -38,6 +39,7 @@ def prepare() -> None:
     """Make signals that end a process clean up, closed streams harmless, and starting quick."""
     _fill_closed_streams()
     _keep_stdout()
+    _let_messages_fail()
     for number in (signal.SIGTERM, signal.SIGHUP):
         # A signal that the parent chose to ignore (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -183,3 +185,22 @@ def _keep_stdout() -> None:
     own = os.dup(sys.stdout.fileno())
     sys.stdout = open(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: PTH123, SIM115
     mute(1)
+
+
+class _UnfailingFile(io.FileIO):
+    """A file that takes whatever is written, whether the system does or not."""
+
+    def write(self, data: Any, /) -> int:
+        """Write as much as the system takes; what it refuses is lost."""
+        try:
+            return super().write(data) or memoryview(data).nbytes
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _let_messages_fail() -> None:
+    """Let a stderr that is full, or whose reader has gone, cost nobody the result."""
+    assert sys.stderr is not None
+    file = io.BufferedWriter(_UnfailingFile(sys.stderr.fileno(), "w", closefd=False))
+    encoding = sys.stderr.encoding
+    sys.stderr = io.TextIOWrapper(file, encoding, errors="backslashreplace", line_buffering=True)

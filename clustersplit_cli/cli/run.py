@@ -57,8 +57,7 @@ def read_and_work(
     with watch.step("import"):
         from clustersplit_cli.pipeline.context import plan as plan_for
         from clustersplit_cli.pipeline.local import opened_local
-    for line in output.prepare(inputs_of(request)):
-        console.print(f"note: {line}", soft_wrap=True)
+    output.prepare(inputs_of(request), console)
     with progress_bar(console, quiet=given["quiet"]) as progress:
         extent, plan = peek(request), None
         if not request.exclude:  # only reading tells how many rows are left
@@ -202,8 +201,7 @@ def _run_sharded(
         output = replace(output, formats=())
     console = stderr_console()
     local = [path for path in inputs_of(request) if as_url(path) is None]
-    for line in output.prepare(local):
-        console.print(f"note: {line}", soft_wrap=True)
+    output.prepare(local, console)
     with running_job(request, given, checked, options, reason, console) as engine:
         config = reading_config_of(request, engine, output)
         result = work(engine, config)
@@ -248,11 +246,11 @@ def write_in_pieces(output: Output, engine: ShardedEngine, result: Run) -> list[
                 force=output.force,
                 also=(lambda folder: _rows_by_workers(engine, result, folder)) if by_workers else _nothing,
             )
-    if output.directory is None:
-        assert sides is not None
-        write_stream(sides, sys.stdout.buffer)
-    elif output.json:
-        print_to_stdout(text)
+        else:
+            assert sides is not None
+            write_stream(sides, sys.stdout.buffer)
+    if output.json:
+        print_to_stdout(text, output.directory)
     return paths + annotated
 
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from clustersplit_cli.errors import OutputError
+from clustersplit_cli.data.readers.fingerprint import content_of
+from clustersplit_cli.errors import InputError, OutputError
 
 REPORT_NAME = "report.json"
 PAGE_NAME = "report.html"
@@ -19,7 +20,7 @@ _SIDES = frozenset({"train", "val"})
 _FOLD = re.compile(r"fold_[0-9]+")
 _ROWS, _ROWS_PART = "rows", re.compile(r"part-[0-9]+\.parquet")
 
-_CAUSES = {
+CAUSES = {
     errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
     errno.EDQUOT: ("the disk quota is used up", "free some space, or write to another disk"),
     errno.EFBIG: ("the file would exceed the file-size limit", "raise the limit (ulimit -f)"),
@@ -27,6 +28,7 @@ _CAUSES = {
     errno.EPERM: ("permission denied", "choose a place you may write to"),
     errno.EROFS: ("the file system is read-only", "choose a place you may write to"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter name (most systems allow 255 bytes)"),
+    errno.ELOOP: ("symbolic links lead to each other", "name a place that is no link"),
     errno.EBUSY: ("it is in use as a mount point", "choose a directory inside it"),
     errno.EXDEV: ("it is in use as a mount point", "choose a directory inside it"),
 }
@@ -35,7 +37,7 @@ _CAUSES = {
 def output_error(path: Path | str, error: OSError) -> OutputError:
     """Say in one line why `path` could not be written, and what helps."""
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
-    cause, hint = _CAUSES.get(error.errno or 0, (reason, "choose another place"))
+    cause, hint = CAUSES.get(error.errno or 0, (reason, "choose another place"))
     return OutputError(f"cannot write {path}: {cause}", hint=hint)
 
 
@@ -46,7 +48,8 @@ def resolve(path: Path) -> Path:
     except OSError as error:
         raise output_error(path, error) from error
     except (RuntimeError, ValueError) as error:  # a loop of links; a NUL in the name
-        raise OutputError(f"cannot write {path!r}: {error}", hint="choose another place") from error
+        reason = CAUSES[errno.ELOOP][0] if isinstance(error, RuntimeError) else str(error)
+        raise OutputError(f"cannot write {path}: {reason}", hint="choose another place") from error
 
 
 def is_complete(directory: Path) -> bool:
@@ -61,8 +64,8 @@ def is_complete(directory: Path) -> bool:
 def _report_in(directory: Path) -> dict[str, Any]:
     """The report of a run directory; empty if there is none that can be read."""
     try:
-        report = json.loads((directory / REPORT_NAME).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        report = json.loads(content_of(directory / REPORT_NAME))
+    except (InputError, ValueError, RecursionError):
         return {}
     return report if isinstance(report, dict) else {}
 
@@ -212,7 +215,10 @@ def _refuse_overlap(path: Path, destination: Path, inputs: Iterable[Path]) -> No
             f"{path} is, or holds, the working directory", hint="name a new directory inside it"
         )
     for source in inputs:
-        held = resolve(source)
+        try:
+            held = source.resolve()
+        except (OSError, RuntimeError, ValueError):
+            continue  # it leads nowhere, which its reader explains
         if destination == held or destination in held.parents:
             raise OutputError(f"{path} is, or holds, the input {source}", hint=hint)
         if held in destination.parents:

@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import InputFile, ReadRequest
-from clustersplit_cli.data.readers.naming import listed, reason, shown
+from clustersplit_cli.data.readers.arrow_values import checked
+from clustersplit_cli.data.readers.fingerprint import content_of, stamp, text_of
+from clustersplit_cli.data.readers.naming import listed, report_path, shown
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,8 +75,8 @@ def read_pins(request: ReadRequest, ids: Any, n_rows: int, rows: NDArray[np.int6
                 hint=f"take them out of --{role}, or out of --exclude",
             )
         sides[positions] = _ROLES[role]
-        content = path.read_bytes()
-        files.append(InputFile(str(path), role, len(content), hashlib.sha256(content).hexdigest()))
+        content = content_of(path)
+        files.append(InputFile(report_path(path), role, len(content), hashlib.sha256(content).hexdigest()))
     return Pins(sides[rows], tuple(files))
 
 
@@ -155,18 +158,15 @@ def _id_words(path: Path) -> pa.Array:
     """The ids of a file as text: NPY, Parquet with one column, or text with one per line."""
     import pyarrow as pa
 
-    try:
+    stamp(path)
+    with reading(path, "ids", "one id per line, NPY, or one Parquet column"):
         if path.suffix.lower() == ".npy":
             values = np.load(path, allow_pickle=False)
             return pa.array(values.reshape(-1).tolist()).cast(pa.large_string())
         if path.suffix.lower() in (".parquet", ".pq"):
             import pyarrow.parquet as pq
 
-            return pq.read_table(path).column(0).combine_chunks().cast(pa.large_string())
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(
-            f"{shown(path)} cannot be read: {reason(error)}",
-            hint="one id per line, NPY, or one Parquet column",
-        ) from error
+            ids = pq.ParquetFile(path).read().column(0).combine_chunks()
+            return checked(ids).cast(pa.large_string())
+        lines = text_of(path).splitlines()
     return pa.array([line for line in lines if line], pa.large_string())

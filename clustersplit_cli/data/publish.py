@@ -89,6 +89,7 @@ def staged_file(path: Path, *, force: bool) -> Iterator[Path]:
 
     Promises and errors as in `staged_directory`; with `force` the earlier file is replaced in one step.
     """
+    recover(path)
     check_file_destination(path, force=force)
     destination = resolve(path)
     with _explained(path), _staging_area(destination) as staging:

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import ReadRequest
-from clustersplit_cli.data.readers.arrow_values import ArrowChunk, explained
+from clustersplit_cli.data.readers.arrow_values import ArrowChunk, checked
 from clustersplit_cli.data.readers.columns import FeatureColumns
 from clustersplit_cli.data.readers.facade import open_request, reading_notes
 from clustersplit_cli.data.readers.fingerprint import Stamp
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.readers.parquet import ParquetSource, open_parquet
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.errors import InputError, UsageError
 
 BATCH_BYTES = 16 << 20
@@ -113,7 +114,8 @@ class Batch:
         arrays = [self.column(name).combine_chunks() for name in names]
         arrays = [array.chunk(0) if hasattr(array, "chunk") else array for array in arrays]
         chunk = ArrowChunk(self.group.path, self.first, 0, names, arrays, layout.features.is_list)
-        values = chunk.values(None, layout.width)
+        with reading(self.group.path, "Parquet"):
+            values = chunk.values(None, layout.width)
         assert values is not None
         return np.ascontiguousarray(values, dtype=layout.features.dtype)
 
@@ -187,7 +189,7 @@ def read_batches(layout: Layout, groups: Sequence[RowGroup], names: Sequence[str
     opened: tuple[Path, Any] | None = None
     for group in groups:
         stored = [name for name in names if name not in group.partition]
-        with explained(group.path, "Parquet"):
+        with reading(group.path, "Parquet"):
             if opened is None or opened[0] != group.path:
                 buffer = max(1 << 14, min(1 << 20, _BUFFERS // max(1, len(stored))))
                 opened = (group.path, open_parquet(group.path, buffer_size=buffer))
@@ -198,7 +200,7 @@ def read_batches(layout: Layout, groups: Sequence[RowGroup], names: Sequence[str
                 n_held = sum(piece.num_rows for piece in held)
                 if n_held < layout.batch_rows and first + n_held < group.first + group.n_rows:
                     continue  # a reader may stop short at the end of a page
-                table = pa.Table.from_batches(held).combine_chunks()
+                table = checked(pa.Table.from_batches(held).combine_chunks())
                 held = []
                 for start in range(0, table.num_rows, layout.batch_rows):
                     batch = table.slice(start, layout.batch_rows).to_batches()[0]
@@ -230,7 +232,7 @@ def _list_width(groups: Sequence[RowGroup], features: FeatureColumns) -> int:
     import pyarrow.compute as pc
 
     for group in groups:
-        with explained(group.path, "Parquet"):
+        with reading(group.path, "Parquet"):
             file = open_parquet(group.path)
             for part in file.iter_batches(ROWS_MULTIPLE, row_groups=[group.index], columns=features.names):
                 lengths = pc.drop_null(pc.list_value_length(part.column(0)))

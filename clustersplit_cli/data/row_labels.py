@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.readers.arrow_values import explained
+from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.data.side_files import ROWS_FOLDER, SPLIT_COLUMN, TRAIN, VAL
 
 Labels = NDArray[np.signedinteger[Any]]
@@ -164,7 +165,8 @@ def _take_sides(path: Path, first: int, labels: Labels) -> None:
     import pyarrow.parquet as pq
 
     last = first + len(labels)
-    with explained(path, "Parquet"):
+    stamp(path)
+    with reading(path, "Parquet"):
         file = pq.ParquetFile(path)
         for group in range(file.metadata.num_row_groups):
             known = file.metadata.row_group(group).column(0).statistics

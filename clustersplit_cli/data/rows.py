@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.readers.arrays import NpyArray, as_arrow, open_npy, open_npz
-from clustersplit_cli.data.readers.arrow_values import explained
+from clustersplit_cli.data.readers.arrow_values import checked
 from clustersplit_cli.data.readers.formats import detect, open_features
+from clustersplit_cli.data.readers.ipc import read_batches
+from clustersplit_cli.data.readers.source import reading
 
 FEATURES_COLUMN = "features"  # what a plain array, which has no column names, is called
 _BATCH_BYTES = 32 << 20
@@ -65,7 +67,7 @@ def _parquet_rows(path: Path) -> Rows:
     def open_file(file: Path) -> Any:
         return pq.ParquetFile(pa.OSFile(os.fsencode(file)), buffer_size=1 << 20, pre_buffer=False)
 
-    with explained(files[0], "Parquet"):
+    with reading(files[0], "Parquet"):
         stored = open_file(files[0]).schema_arrow
     # Columns that no file holds are hive partitions: one value per file, known to the reader.
     partitions = source.read([name for name in source.columns if name not in stored.names])
@@ -76,11 +78,11 @@ def _parquet_rows(path: Path) -> Rows:
     def batches() -> Iterator[Any]:
         start = 0
         for name in files:
-            with explained(name, "Parquet"):
+            with reading(name, "Parquet"):
                 file = open_file(name)
                 bytes_ = sum(file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups))
                 step = _rows_per_batch(bytes_ / max(1, file.metadata.num_rows))
-                for batch in file.iter_batches(step):
+                for batch in map(checked, file.iter_batches(step)):
                     table = pa.Table.from_batches([batch]).select(stored.names)
                     for column, values in zip(partitions.schema, partitions.columns, strict=True):
                         table = table.append_column(column, values.slice(start, batch.num_rows))
@@ -99,14 +101,13 @@ def _ipc_rows(path: Path, *, is_stream: bool) -> Rows:
         return pa.ipc.open_stream(file) if is_stream else pa.ipc.open_file(file)
 
     def batches() -> Iterator[Any]:
-        with explained(path, "Arrow"), reader() as opened:
-            count = None if is_stream else opened.num_record_batches
-            for batch in opened if count is None else map(opened.get_batch, range(count)):
+        with reading(path, "Arrow"), reader() as opened:
+            for batch in map(checked, opened if is_stream else read_batches(opened)):
                 step = _rows_per_batch(batch.nbytes / max(1, batch.num_rows))
                 for start in range(0, batch.num_rows, step):
                     yield pa.Table.from_batches([batch.slice(start, step)])
 
-    with explained(path, "Arrow"), reader() as opened:
+    with reading(path, "Arrow"), reader() as opened:
         return Rows(opened.schema, batches())
 
 
@@ -150,13 +151,13 @@ def _csv_rows(path: Path) -> Rows:
             types[field.name] = pa.float64() if pa.types.is_integer(field.type) else pa.string()
         return pa.schema([(name, pa.string()) for name in names])
 
-    with explained(path, "CSV"):
+    with reading(path, "CSV"):
         delimiter = delimiter_that_gives_the_names()
         schema = settled_types(delimiter)
 
     def batches() -> Iterator[Any]:
         with (
-            explained(path, "CSV"),
+            reading(path, "CSV"),
             reader(delimiter, {field.name: field.type for field in schema}) as opened,
         ):
             for batch in opened:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,11 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.data.readers.arrays import describe_shape, open_npy
-from clustersplit_cli.data.readers.arrow_values import combined, explained
+from clustersplit_cli.data.readers.arrow_values import combined
+from clustersplit_cli.data.readers.fingerprint import text_of
 from clustersplit_cli.data.readers.formats import detect
-from clustersplit_cli.data.readers.naming import listed, reason, shown
+from clustersplit_cli.data.readers.naming import listed, shown
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.errors import InputError
 
@@ -119,29 +120,6 @@ def report_file(directory: Path) -> Path:
     return directory / REPORT_NAME
 
 
-def report_content(path: Path) -> bytes:
-    """Read the file of a report; a pipe, which might never end, is none.
-
-    Raises
-    ------
-    InputError
-        If it is no file, or cannot be read.
-    """
-    hint = "name the report.json of an earlier run"
-    try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError(f"{shown(path)} is not a file", hint=hint)
-            return file.read()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shown(path)} cannot be read: {reason(error)}", hint=hint) from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody writes into would keep a plain `open` waiting."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def index_files(directory: Path, part: str) -> tuple[Path, ...]:
     """Find all index files of a part."""
     named = [directory / f"{part}{suffix}" for suffix in _SUFFIXES]
@@ -171,7 +149,7 @@ def _from_parquet(path: Path) -> Indices:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with explained(path, "Parquet"), path.open("rb") as stream:
+    with reading(path, "Parquet"), path.open("rb") as stream:
         file = pq.ParquetFile(stream)
         names = list(file.schema_arrow.names)
         names = [ROW_COLUMN] if ROW_COLUMN in names else names
@@ -194,10 +172,7 @@ def _from_text(path: Path) -> Indices:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{shown(path)} cannot be read: {reason(error)}", hint=_CURE) from error
+    lines = text_of(path).splitlines()
     words = pc.utf8_trim_whitespace(pa.array(lines, pa.large_string()))
     is_number = pc.match_substring_regex(words, r"^-?[0-9]{1,18}$")
     unread = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False)).tolist()

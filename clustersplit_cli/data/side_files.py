@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.destination import REPORT_NAME, output_error
 from clustersplit_cli.data.publish import staged_directory
-from clustersplit_cli.data.readers.arrow_values import explained
+from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.data.writers import check_formats
 
 TRAIN, VAL, EXCLUDED, DROPPED = range(4)
@@ -153,7 +154,8 @@ def read_row_sides(folder: Path) -> dict[str, NDArray[np.int64]]:
 
     found: dict[str, list[NDArray[np.int64]]] = {"train": [], "val": []}
     for path in sorted(folder.glob("part-*.parquet")):
-        with explained(path, "Parquet"):
+        stamp(path)
+        with reading(path, "Parquet"):
             table = pq.ParquetFile(path).read()
             for side, parts in found.items():
                 chosen = table.column("row").filter(pc.equal(table.column(SPLIT_COLUMN), side))

@@ -28,7 +28,7 @@ def parse_memory(text: str) -> int:
     >>> parse_memory("2GB"), parse_memory("1.5 GiB")
     (2000000000, 1610612736)
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([kmgt]i?)?b?\s*", text.lower())
     size = int(Fraction(match[1]) * (_UNITS | _BINARY)[match[2] or ""]) if match else 0
     if size < 1:
         raise UsageError(

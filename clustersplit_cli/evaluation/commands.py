@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.data.destination import output_error
+from clustersplit_cli.data.readers.fingerprint import text_of
 from clustersplit_cli.environment import as_the_user_left_it
-from clustersplit_cli.errors import UsageError
+from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.evaluation.rounds import Rows
 from clustersplit_cli.evaluation.trials import Record, TrainingSet, Trial, make_record
 
@@ -235,10 +236,10 @@ def read_metrics(path: Path, trial: Trial) -> dict[str, Any]:
         Saying what is wrong.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError("it wrote no metrics to {out}") from None
-    except (OSError, ValueError) as error:
+        content = json.loads(text_of(path))
+    except (InputError, ValueError) as error:
+        if not path.exists():
+            raise ValueError("it wrote no metrics to {out}") from None
         raise ValueError(f"its metrics are no JSON: {error}") from None
     if not isinstance(content, dict):
         raise ValueError("its metrics are no JSON object")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from clustersplit_cli.data.readers.fingerprint import text_of
 from clustersplit_cli.errors import InputError
 
 Value = bool | int | float | str | None
@@ -65,14 +66,7 @@ def read_space(path: Path) -> Space:
     InputError
         Naming the file and the hyper-parameter.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(
-            f"cannot read {path}: {reason}", hint="name a TOML or JSON file of hyper-parameters"
-        ) from error
-    return parse_space(_content(text, path), source=str(path))
+    return parse_space(_content(text_of(path), path), source=str(path))
 
 
 def parse_space(content: Mapping[str, Any], *, source: str) -> Space:

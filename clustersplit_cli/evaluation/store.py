@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.destination import output_error
+from clustersplit_cli.data.readers.fingerprint import text_of
 from clustersplit_cli.errors import InputError, OutputError, UsageError
 from clustersplit_cli.evaluation.trials import Record
 
@@ -100,12 +101,10 @@ class Store:
     def _take_over(self, asked: Any, *, resume: bool, force: bool) -> None:
         """Decide about a directory that holds something."""
         path = self.directory
+        if not (path / RUN).exists():
+            raise OutputError(f"{path} holds something that is no evaluation", hint="choose another --out")
         try:
-            earlier = json.loads((path / RUN).read_text("utf-8"))
-        except FileNotFoundError:
-            raise OutputError(
-                f"{path} holds something that is no evaluation", hint="choose another --out"
-            ) from None
+            earlier = json.loads(text_of(path / RUN))
         except ValueError as error:
             raise InputError(f"{path / RUN} is damaged", hint="choose another --out") from error
         if resume:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.readers.fingerprint import stamp
 from clustersplit_cli.data.runs import PARTS, read_indices
 from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.errors import InputError
@@ -99,8 +100,9 @@ def check_ids(
         for suffix in formats:
             path = directory / f"{part}_ids.{suffix}"
             try:
+                stamp(path)
                 found = _READ_IDS[suffix](path)
-            except (OSError, ValueError, EOFError, pa.ArrowException) as error:
+            except (InputError, OSError, ValueError, EOFError, pa.ArrowException) as error:
                 faults.append(
                     f"{path.name} cannot be read: {(str(error) or 'it is cut off').splitlines()[0]}"
                 )

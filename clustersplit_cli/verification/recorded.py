@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from clustersplit_cli.data.readers.fingerprint import content_of
 from clustersplit_cli.data.readers.naming import shown
-from clustersplit_cli.data.runs import report_content, report_file
+from clustersplit_cli.data.runs import report_file
 from clustersplit_cli.reports.json_report import load_report
 
 
@@ -18,7 +19,7 @@ def read_report(path: Path) -> dict[str, Any]:
     InputError
         If it is not.
     """
-    return load_report(report_content(path), source=shown(path))
+    return load_report(content_of(path), source=shown(path))
 
 
 def report_of(directory: Path) -> dict[str, Any]:

@@ -51,6 +51,19 @@ def write_inputs(folder: Path) -> None:
     (folder / "nothing.parquet").write_bytes(b"")
     (folder / "latin.csv").write_bytes("f0,label\n1,caf\xe9\n2,th\xe9\n".encode("latin-1"))
     (folder / "folder").mkdir()
+    np.save(folder / "records.npy", np.zeros(0, [("x", "f4", 3), ("label", "i8")]))
+    np.savez(folder / "cube.npz", X=X, label=np.zeros((20, 2, 2)))
+    pq.write_table(pa.table({**columns(X), "x" * 2000: LABELS}), folder / "long.parquet")
+    (folder / "ring").symlink_to("ring")
+    for inside in ("0.parquet", "label=a/0.parquet"):
+        (folder / "mixed" / inside).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(TABLES["good"]), folder / "mixed" / inside)
+    # A directory of links to each other has as many paths as there are orders of them.
+    for name in "abcdefghij":
+        (folder / "everything" / name).mkdir(parents=True)
+        for other in "abcdefghij":
+            (folder / "everything" / name / other).symlink_to(folder / "everything" / other)
+    os.mkfifo(folder / "pipe")
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +170,34 @@ CASES = [
     ("taken.parquet --annotate a.parquet", 2, ["'split' already"], "leave out --annotate"),
     ("good.parquet --annotate x.npy", 2, ["x.npy exists already"], "--force"),
     ("good.parquet --out o --annotate o/a.parquet", 2, ["lies inside the output directory o"], "outside it"),
-    ("good.parquet --config none.json", 2, ["--config none.json cannot be read"], "report.json of a run"),
-    ("good.parquet --config x.npy", 2, ["--config x.npy cannot be read: it is not UTF-8"], "report.json"),
+    ("good.parquet --nystrom " + "9" * 5000, 2, ["--nystrom must be auto"], "--nystrom 2000"),
+    ("good.parquet --memory " + "9" * 5000, 2, ["is not a size"], "--memory 8GB"),
+    ("good.parquet --restarts " + "9" * 400, 2, ["--restarts must be at most"], "--restarts 10"),
+    ("good.parquet --seed " + "9" * 5000, 2, ["--seed '999"], "--seed 0"),
+    ("records.npy", 2, ["records.npy has no rows"], "at least two rows"),
+    ("cube.npz", 2, ["array 'label' of cube.npz has shape (20, 2, 2)"], "one value per row"),
+    ("long.parquet --label zz", 2, ["no column 'zz'"], "...[2002 characters]..."),
+    ("good.parquet --label " + "z" * 2000, 2, ["...[2002 characters]..."], "'f0'"),
+    ("ring", 2, ["cannot open ring"], "symbolic links lead to each other"),
+    ("z" * 300, 2, ["cannot write zzz", "the name is too long"], "255 bytes"),
+    ("z" * 300 + " --out o", 2, ["cannot open zzz"], "255 bytes"),
+    ("good.parquet --out " + "z" * 300, 2, ["cannot write zzz", "the name is too long"], "255 bytes"),
+    ("good.parquet --annotate " + "z" * 300, 2, ["cannot write zzz", "the name is too long"], "255 bytes"),
+    ("mixed", 2, ["'label' is in the folder names of", "mixed/label=a/0.parquet"], "none"),
+    ("everything", 2, ["everything holds more than 10000 things not named as Parquet"], "alone"),
+    ("good.parquet --config pipe", 2, ["pipe is not a regular file"], "pipes cannot be read"),
+    ("pipe", 2, ["pipe is not a regular file"], "pipes cannot be read"),
+    ("x.npy --label-file pipe", 2, ["pipe is not a regular file"], "pipes cannot be read"),
+    ("good.parquet --metadata pipe", 2, ["pipe is not a regular file"], "pipes cannot be read"),
+    ("good.parquet --force-val pipe", 2, ["pipe is not a regular file"], "pipes cannot be read"),
+    (
+        "good.parquet --id f0 --force-val pipe",
+        2,
+        ["pipe is not a regular file"],
+        "pipes cannot be read",
+    ),
+    ("good.parquet --config none.json", 2, ["none.json does not exist"], "check the path"),
+    ("good.parquet --config x.npy", 2, ["x.npy is not JSON: it is not UTF-8 text"], "report.json"),
     ("good.parquet --nope", 2, ["no such option: --nope"], "clustersplit split --help"),
     ("good.parquet other.parquet", 2, ["unexpected extra argument", "other.parquet"], "split --help"),
     ("good.parquet --h", 2, ["option '--h' requires an argument"], "clustersplit split --help"),

@@ -84,6 +84,26 @@ def test_what_a_killed_run_left_is_removed_and_reported(split: Split, folder: Pa
     assert list(folder.glob(".clustersplit-*")) == []
 
 
+def test_what_a_killed_run_left_is_removed_by_a_run_that_is_refused(split: Split, folder: Path) -> None:
+    from clustersplit_cli.data.publish import staged_directory, staged_file
+
+    assert split("feats.parquet", "--quiet").code == 0
+    process = os.fork()
+    if process == 0:  # a run that dies while it writes
+        with (
+            staged_file(folder / "rows.parquet", force=False),
+            staged_directory(folder / "feats_split", force=True),
+        ):
+            os._exit(0)
+    os.waitpid(process, 0)
+    assert len(list(folder.glob(".clustersplit-*"))) == 2
+    result = split("feats.parquet", "--annotate", "rows.parquet")
+    assert result.code == 2
+    assert [line.partition("/")[0] for line in result.lines[:2]] == ["note: removed "] * 2
+    assert result.lines[2] == "error: feats_split exists already"
+    assert list(folder.glob(".clustersplit-*")) == []
+
+
 def test_pipelines_work_in_a_strict_shell(folder: Path) -> None:
     script = """
         set -euo pipefail
@@ -153,8 +173,39 @@ def test_a_full_stdout_is_an_error_of_its_own(
     assert done.returncode == 2
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: cannot write ")
-    assert error.endswith("no space left on the device")
+    published = "; feats_split is complete all the same" if "--json" in arguments else ""
+    assert error.endswith(f"no space left on the device{published}")
+    assert (folder / "feats_split" / "report.json").exists() == bool(published)
     assert hint == "hint: free some space, or write to another disk"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+@pytest.mark.parametrize("closing", ["2>/dev/full", "2>&-"])
+def test_a_stderr_that_takes_nothing_costs_nobody_the_result(
+    closing: str, debug: tuple[str, ...], folder: Path
+) -> None:
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        script = f'"$PYTHON" -m clustersplit_cli {line} {" ".join(debug)} {closing}'
+        environment = {**os.environ, "PYTHON": sys.executable}
+        return subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=False
+        )
+
+    quick = " ".join(QUICK)
+    for line in (
+        f"split feats.parquet {quick} --json",
+        "inspect feats.parquet --json",
+        f"kfold feats.parquet --k 2 {quick} --json",
+        "mmd feats.parquet --by label --json",
+        "compare feats.parquet --repeats 1 --effort fast --json",
+        "baseline random feats.parquet --force --json",
+    ):
+        done = run(line)
+        assert (done.returncode, done.stderr) == (0, ""), line
+        json.loads(done.stdout)
+    assert run("verify feats_split").returncode == 0
+    assert run("split nothing.parquet").returncode == 2
 
 
 @pytest.mark.parametrize(

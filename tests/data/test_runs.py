@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clustersplit_cli.data.runs import load_run, read_indices, report_content, report_file
+from clustersplit_cli.data.readers.fingerprint import content_of
+from clustersplit_cli.data.runs import load_run, read_indices, report_file
 from clustersplit_cli.data.writers import FORMATS, write_run
 from clustersplit_cli.errors import InputError
 
@@ -40,7 +41,7 @@ def test_a_run_is_read_back_in_every_format_it_can_be_written_in(tmp_path: Path,
     assert run.val.tolist() == [1, 3]
     assert run.train.dtype == np.int64
     assert run.report == CONTENT
-    assert json.loads(report_content(report_file(run.directory))) == CONTENT
+    assert json.loads(content_of(report_file(run.directory))) == CONTENT
     assert run.paths["val"] == (tmp_path / "run" / f"val.{name}",)
 
 
@@ -64,11 +65,11 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_report_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     """Nobody writes into the pipe: a plain `open` would wait for ever."""
     os.mkfifo(tmp_path / "report.json")
-    assert "report.json is not a file" in refusal(report_content, report_file(tmp_path))[0]
-    assert "is not a file" in refusal(report_content, Path(os.devnull))[0]
-    assert "cannot be read: Is a directory" in refusal(report_content, tmp_path)[0]
+    assert "report.json is not a regular file" in refusal(content_of, report_file(tmp_path))[0]
+    assert "is not a regular file" in refusal(content_of, Path(os.devnull))[0]
+    assert "is not a regular file" in refusal(content_of, tmp_path)[0]
     (tmp_path / "gone").symlink_to("nowhere")
-    assert "cannot be read: No such file" in refusal(report_content, tmp_path / "gone")[0]
+    assert "gone does not exist" in refusal(content_of, tmp_path / "gone")[0]
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.uint64, ">i4"])

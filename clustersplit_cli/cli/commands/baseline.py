@@ -57,7 +57,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     console = stderr_console()
     inputs = inputs_of(request)
     if not in_turn:
-        _prepare(output, inputs, console)
+        output.prepare(inputs, console)
     with ExitStack() as stack:
         with progress_bar(console, quiet=given["quiet"]) as progress:
             with watch.step("read"):
@@ -68,7 +68,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
                 stack.enter_context(_directory_of_directories(output, inputs))
                 for name in baselines.domains_to_leave(domains, None):
                     outputs[name] = _below(output, name)
-                    _prepare(outputs[name], inputs, console)
+                    outputs[name].prepare(inputs, console)
             local = stack.enter_context(
                 opened_local(dataset, baselines.without_search(checked), watch=watch, progress=progress)
             )
@@ -125,11 +125,6 @@ def _below(output: Output, domain: str) -> Output:
     spelled = "".join(f"%{ord(c):02X}" if c in "/%" or not c.isprintable() else c for c in domain)
     spelled = f"%2E{spelled[1:]}" if spelled.startswith(".") else spelled or "%00"
     return replace(output, directory=output.directory / spelled)
-
-
-def _prepare(output: Output, inputs: list[Path], console: Console) -> None:
-    for line in output.prepare(inputs):
-        console.print(f"note: {line}", soft_wrap=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.errors import InputError, UsageError
+from clustersplit_cli.options import is_count
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
@@ -100,7 +101,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and int(word) >= 1 for word in words):
+    if not all(map(is_count, words)):
         raise UsageError(
             f"--classes '{text}' is no list of positive numbers", hint="for example --classes 1,2,5,10,20,50"
         )

@@ -206,4 +206,4 @@ def _write(
     else:
         render_evaluation(report, paths, console=console)
     if given["json"]:
-        print_to_stdout(text)
+        print_to_stdout(text, directory)

@@ -69,7 +69,7 @@ def run(context: typer.Context) -> None:
         )
     outputs = _write_witness(given, comparison, answer)
     if given["json"]:
-        print_to_stdout(render_json(answer.report))
+        print_to_stdout(render_json(answer.report), given["witness"])
     if given["quiet"]:
         render_notices(answer.report.warnings, console=console)
     else:

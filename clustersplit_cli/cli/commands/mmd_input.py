@@ -104,7 +104,7 @@ class MMDInput:
     def read(self, progress: Progress) -> Comparison:
         """Read everything and say which rows are compared with which."""
         from clustersplit_cli.data.readers import load
-        from clustersplit_cli.data.readers.naming import report_path
+        from clustersplit_cli.data.readers.naming import readable
         from clustersplit_cli.data.runs import read_indices
         from clustersplit_cli.pipeline.mmd.groups import compare_files, compare_groups, compare_sides
 
@@ -128,7 +128,7 @@ class MMDInput:
             )
         if self.given["by"] is not None:
             return compare_groups(datasets[0], self.given["by"], self.within)
-        return compare_files(datasets, [report_path(path) for path in self.given["features"]], self.within)
+        return compare_files(datasets, [readable(str(path)) for path in self.given["features"]], self.within)
 
     def question(self, comparison: Comparison) -> Question:
         """What to find out."""

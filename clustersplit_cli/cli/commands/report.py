@@ -33,12 +33,12 @@ def run(context: typer.Context) -> None:
     check_available()
     given = dict(context.params)
     directory, quiet = given["directory"], given["quiet"]
-    content = report_of(directory)
-    run = (load_parts if is_parted(content["config"]) else load_run)(directory, content)
     target = given["output"] or directory / PAGE_NAME
     console = stderr_console()
     for line in recover(target):
         console.print(f"note: {line}", soft_wrap=True)
+    content = report_of(directory)
+    run = (load_parts if is_parted(content["config"]) else load_run)(directory, content)
     check_file_destination(target, force=given["force"])
     with progress_bar(console, quiet=quiet) as progress:
         page = _page(run, given, progress)

@@ -99,7 +99,8 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     from clustersplit_cli.cli.request import read_request, reading_config
     from clustersplit_cli.data.destination import REPORT_NAME
     from clustersplit_cli.data.readers import load
-    from clustersplit_cli.data.runs import is_parted, report_content, report_file
+    from clustersplit_cli.data.readers.fingerprint import content_of
+    from clustersplit_cli.data.runs import is_parted, report_file
     from clustersplit_cli.reports.json_report import load_report
     from clustersplit_cli.reports.verification import FAILED, OK, Check
     from clustersplit_cli.verification.files import read_run_indices, stated_formats
@@ -107,7 +108,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     from clustersplit_cli.verification.parts import PartedClaim, verify_parts
     from clustersplit_cli.verification.run import Claim, verify_run
 
-    text = report_content(report_file(directory))
+    text = content_of(report_file(directory))
     try:
         report = load_report(text, source=REPORT_NAME)
         earlier = {**_unsaid(), **replayed_options(report["config"], directory / REPORT_NAME)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
+import shutil
 import tempfile
 from collections.abc import Sequence
 from copy import copy
@@ -16,7 +19,9 @@ import pulp
 from numpy.typing import NDArray
 
 from clustersplit_cli.cleanup import temporary_folder
-from clustersplit_cli.errors import SolverError
+from clustersplit_cli.errors import OutputError, SolverError
+
+_LEAST_ROOM = 1 << 20
 
 Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
 """A constraint: atoms, their weights, and the least and most that the chosen ones may weigh."""
@@ -106,6 +111,7 @@ class Model:
             try:
                 program.solve(solver)
             except (pulp.PulpSolverError, OSError) as error:
+                _check_room(folder, error)
                 raise SolverError(
                     f"CBC failed on the assignment program: {error}", hint=f"binary: {self._binary}"
                 ) from error
@@ -204,6 +210,23 @@ def _mps_pattern(atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.Lp
     right = [f"    RHS  {constraint.name}  {-constraint.constant}\n" for constraint in constraints]
     head = ("NAME  MODEL\nROWS\n N  OBJ\n", *rows, "COLUMNS\n", *columns)
     return "".join((*head, "RHS\n", *right, "BOUNDS\n", *bounds, "ENDATA\n"))
+
+
+def _check_room(folder: str, error: Exception) -> None:
+    """Raise if CBC failed because its files had no room: it dies without a word, Python says which it was."""
+    code = error.errno if isinstance(error, OSError) else None
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    largest = max((path.stat().st_size for path in Path(folder).iterdir()), default=0)
+    if code == errno.EFBIG or largest >= limit != resource.RLIM_INFINITY:
+        raise OutputError(
+            f"cannot write CBC's files: they may take no more than {limit} bytes here, the file-size limit",
+            hint="raise the limit (ulimit -f)",
+        ) from error
+    if code in (errno.ENOSPC, errno.EDQUOT) or shutil.disk_usage(folder).free < _LEAST_ROOM:
+        raise OutputError(
+            f"cannot write CBC's files: no space left in {Path(folder).parent}",
+            hint="free some space, or name a folder on another disk with TMPDIR",
+        ) from error
 
 
 def _plain_folder() -> str:

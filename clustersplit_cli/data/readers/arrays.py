@@ -6,7 +6,7 @@ import ast
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.readers.fingerprint import stamp
-from clustersplit_cli.data.readers.naming import listed, reason, shown
-from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column, Source
+from clustersplit_cli.data.readers.naming import listed, shown
+from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column, Source, reading
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class PlainArraySource:
                 hint="save a 2-D array: numpy.save(file, array.reshape(len(array), -1))",
             )
         self.n_rows: int | None = self._array.shape[0]
+        if not self.n_rows:  # of no rows, a damaged header may promise any number of columns
+            raise InputError(f"{shown(path)} has no rows", hint="a split needs at least two rows")
         dtype = _number_dtype(self._array.dtype)
         self.columns: Mapping[str, Column] = {
             str(index): Column(str(index), str(self._array.dtype), dtype)
@@ -140,7 +142,8 @@ class StructuredSource:
         """Read whole columns."""
         import pyarrow as pa
 
-        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+        nothing = np.empty(0, self._array.dtype)
+        parts: dict[str, list[NDArray[Any]]] = {name: [nothing[name]] for name in names}
         for _, block in self._array.blocks() if names else ():
             for name in names:
                 parts[name].append(block[name].copy())  # a view would keep all other fields alive
@@ -291,7 +294,7 @@ class NpyArray:
         shape = self.shape[::-1] if self.fortran_order else self.shape
         per_item = max(1, self.dtype.itemsize * math.prod(shape[1:]))
         step = max(1, BLOCK_BYTES // per_item)
-        with reading(self.label), self.opener() as file:
+        with _reading(self.label), self.opener() as file:
             _skip(file, self.offset)
             for start in range(0, shape[0], step):
                 block = np.empty((min(step, shape[0] - start), *shape[1:]), self.dtype)
@@ -305,22 +308,18 @@ class NpyArray:
         return array.T if self.fortran_order else array
 
 
-@contextmanager
-def reading(label: str) -> Iterator[None]:
-    """Turn what the libraries raise on a damaged file into one line."""
-    try:
-        yield
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise InputError(
-            f"{label} cannot be read as a NumPy array: {reason(error)}",
-            hint="the file may be truncated or damaged; save it again with numpy.save or numpy.savez",
-        ) from error
+def _reading(label: str) -> AbstractContextManager[None]:
+    return reading(
+        label,
+        "a NumPy array",
+        "the file may be truncated or damaged; save it again with numpy.save or numpy.savez",
+    )
 
 
 def open_npy(path: Path) -> NpyArray:
     """Read the header of a `.npy` file and check that the data it promises is there."""
     label = shown(path)
-    with reading(label):
+    with _reading(label):
         with path.open("rb") as file:
             array = _header(file, label, lambda: path.open("rb"))
         _check_complete(array, path.stat().st_size)
@@ -330,7 +329,7 @@ def open_npy(path: Path) -> NpyArray:
 def open_npz(path: Path) -> dict[str, NpyArray]:
     """Read the headers of all arrays in an `.npz` file."""
     arrays: dict[str, NpyArray] = {}
-    with reading(shown(path)), zipfile.ZipFile(path) as archive:
+    with _reading(shown(path)), zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if info.filename.endswith(".npy"):
                 key = info.filename.removesuffix(".npy")
@@ -349,11 +348,16 @@ def as_arrow(values: NDArray[Any], label: str) -> pa.Array:
     """Return a 1-D array as an Arrow column; bytes are taken as UTF-8."""
     import pyarrow as pa
 
-    if values.dtype.kind == "S":
-        with reading(label):
+    if values.ndim != 1:
+        raise InputError(
+            f"{label} has shape {values.shape}, but one value per row is needed",
+            hint="choose another column, or save one value per row",
+        )
+    with _reading(label):
+        if values.dtype.kind == "S":
             values = np.char.decode(values, "utf-8")
-    if values.dtype.kind in "biufUM":
-        return pa.array(values.astype(values.dtype.newbyteorder("=")))
+        if values.dtype.kind in "biufUM":
+            return pa.array(values.astype(values.dtype.newbyteorder("=")))
     raise InputError(
         f"{label} holds values of type {values.dtype}, which cannot name groups",
         hint="save them as text or integers",
@@ -379,6 +383,8 @@ def _header(file: IO[bytes], label: str, opener: Callable[[], IO[bytes]]) -> Npy
         fortran_order = bool(header["fortran_order"])
     except (SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("its header is malformed") from error
+    if any(length < 0 for length in shape) or (0 not in shape and not dtype.itemsize):
+        raise ValueError(f"its header promises {dtype} of shape {shape}")
     if dtype.hasobject:
         raise InputError(
             f"{label} holds pickled Python objects, which are never loaded",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,26 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.readers.naming import listed, reason, shown
+from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.source import Column
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@contextmanager
-def explained(path: Path, expected: str) -> Iterator[None]:
-    """Turn whatever the libraries raise on a damaged file into one line."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        raise InputError(
-            f"{shown(path)} cannot be read as {expected}: {reason(error)}",
-            hint="the file may be truncated or damaged; write or copy it again",
-        ) from error
 
 
 def describe(name: str, type_: pa.DataType) -> Column:
@@ -153,6 +138,15 @@ def combined(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def checked(data: Any) -> Any:
+    """Return Arrow data whose offsets, text and categories are known to be sound.
+
+    Readers do not look at them, and working on damaged ones ends the process.
+    """
+    data.validate(full=True)
+    return data
 
 
 def _number_dtype(type_: pa.DataType) -> np.dtype[Any] | None:

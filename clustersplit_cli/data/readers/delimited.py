@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clustersplit_cli.data.readers.arrow_values import ArrowChunk, describe_all, explained
+from clustersplit_cli.data.readers.arrow_values import ArrowChunk, describe_all
 from clustersplit_cli.data.readers.fingerprint import stamp
 from clustersplit_cli.data.readers.naming import shown
-from clustersplit_cli.data.readers.source import Column
+from clustersplit_cli.data.readers.source import Column, reading
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class CsvSource:
         self.notes: tuple[tuple[str, str], ...] = ()
         self.default_features: str | None = None
         self.n_rows: int | None = None
-        with explained(path, _FORMAT):
+        with reading(path, _FORMAT):
             header, self._delimiter = _header(path)
             # Several rows must fit into a block, and a row is seldom longer than 32 bytes a column.
             self._block = max(
@@ -60,7 +60,7 @@ class CsvSource:
         import pyarrow as pa
 
         wanted = list(names) or list(self.columns)[:1]
-        with explained(self.path, _FORMAT), self._open(dict.fromkeys(wanted, pa.string())) as reader:
+        with reading(self.path, _FORMAT), self._open(dict.fromkeys(wanted, pa.string())) as reader:
             table = reader.read_all()
         self.n_rows = table.num_rows
         return pa.table({name: typed(table.column(name)) for name in names})
@@ -70,7 +70,7 @@ class CsvSource:
         import pyarrow as pa
 
         start = 0
-        with explained(self.path, _FORMAT), self._open(dict.fromkeys(names, pa.float64())) as reader:
+        with reading(self.path, _FORMAT), self._open(dict.fromkeys(names, pa.float64())) as reader:
             for batch in reader:
                 yield ArrowChunk(
                     self.path, start, 0, names, [batch.column(name) for name in names], is_list=False

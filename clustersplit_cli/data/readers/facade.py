@@ -22,6 +22,7 @@ from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.roles import DOMAIN, LABEL, Inputs, Place, Roles, assign_roles
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.progress import Progress, silent
 
@@ -157,7 +158,8 @@ class _Columns:
         lengths: dict[str, int] = {}
         for role, source in inputs.by_role().items():
             names = list(dict.fromkeys(place.column for place in places if place.role == role))
-            self._tables[role] = source.read(names)
+            with reading(source.path, "a table"):
+                self._tables[role] = source.read(names)
             lengths[role] = source.n_rows or 0
         self.n_rows = lengths["features"]
         for role, length in lengths.items():

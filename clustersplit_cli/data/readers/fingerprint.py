@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from clustersplit_cli.data.dataset import InputFile
-from clustersplit_cli.data.readers.naming import closest, listed, reason, report_path, shown
+from clustersplit_cli.data.readers.naming import closest, cure, listed, reason, report_path, shown
 from clustersplit_cli.errors import InputError
 
 _CHUNK = 1 << 20
@@ -51,7 +51,9 @@ def stamp(path: Path) -> Stamp:
     except FileNotFoundError:
         raise _missing(path) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot open {shown(path)}: {reason(error)}") from error
+        raise InputError(
+            f"cannot open {shown(path)}: {reason(error)}", hint=cure(error, "check the path")
+        ) from error
     if not stat.S_ISREG(status.st_mode):
         raise InputError(
             f"{shown(path)} is not a regular file",
@@ -62,6 +64,35 @@ def stamp(path: Path) -> Stamp:
     )
 
 
+def content_of(path: Path) -> bytes:
+    """Return the whole content of a regular file; of anything else, nothing is read, since it might block.
+
+    Raises
+    ------
+    InputError
+    """
+    stamp(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"cannot open {shown(path)}: {reason(error)}", hint=cure(error, "copy the file again")
+        ) from error
+
+
+def text_of(path: Path) -> str:
+    """Return the whole content of a regular file of text.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        return content_of(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{shown(path)} is not UTF-8 text", hint="check which file this is") from error
+
+
 def read_head(path: Path, size: int) -> bytes:
     """Return the first bytes of a regular file."""
     stamp(path)
@@ -69,7 +100,9 @@ def read_head(path: Path, size: int) -> bytes:
         with path.open("rb") as file:
             return file.read(size)
     except OSError as error:
-        raise InputError(f"cannot open {shown(path)}: {reason(error)}") from error
+        raise InputError(
+            f"cannot open {shown(path)}: {reason(error)}", hint=cure(error, "copy the file again")
+        ) from error
 
 
 class Fingerprints:
@@ -140,7 +173,10 @@ class Fingerprints:
                     return
                 self._digests.append(digest)
         except OSError as error:
-            self._failure = InputError(f"cannot read {shown(first_look.path)}: {reason(error)}")
+            self._failure = InputError(
+                f"cannot read {shown(first_look.path)}: {reason(error)}",
+                hint=cure(error, "copy the file again"),
+            )
 
 
 def _give_way() -> None:

@@ -10,7 +10,7 @@ from clustersplit_cli.data.readers import arrays as npy
 from clustersplit_cli.data.readers.delimited import CsvSource
 from clustersplit_cli.data.readers.fingerprint import read_head, stamp
 from clustersplit_cli.data.readers.naming import as_url, shown
-from clustersplit_cli.data.readers.source import Source
+from clustersplit_cli.data.readers.source import Source, reading
 from clustersplit_cli.errors import InputError
 
 _HEAD = 4096
@@ -46,28 +46,25 @@ _SUPPORTED = "Parquet, Arrow/Feather, CSV, NPY and NPZ can be read"
 def open_features(path: Path) -> Source:
     """Open a file or directory of features, or what is behind a URL."""
     if as_url(path) is not None:
-        return parquet.ParquetSource.of_url(path)
-    if _is_directory(path):
-        return parquet.ParquetSource.of_directory(path)
-    format_ = detect(path)
-    if format_ == "NPY":
-        return arrays.open_array(path)
-    if format_ == "NPZ":
-        return arrays.ArchiveSource(path)
-    return _open_table(path, format_)
+        with reading(path, "Parquet"):
+            return parquet.ParquetSource.of_url(path)
+    format_ = "directory" if _is_directory(path) else detect(path)
+    with reading(path, format_):
+        if format_ == "NPY":
+            return arrays.open_array(path)
+        return arrays.ArchiveSource(path) if format_ == "NPZ" else _open_table(path, format_)
 
 
 def open_table(path: Path) -> Source:
     """Open a table of metadata: Parquet (a directory too), Arrow/Feather or CSV."""
-    if _is_directory(path):
-        return parquet.ParquetSource.of_directory(path)
-    format_ = detect(path)
+    format_ = "directory" if _is_directory(path) else detect(path)
     if format_ in ("NPY", "NPZ"):
         raise InputError(
             f"{shown(path)} is {format_}, but --metadata needs a table",
             hint="give Parquet, CSV or Feather; arrays go to --label-file and --domain-file",
         )
-    return _open_table(path, format_)
+    with reading(path, format_):
+        return _open_table(path, format_)
 
 
 def open_companion(path: Path, role: str) -> Source:
@@ -78,7 +75,8 @@ def open_companion(path: Path, role: str) -> Source:
             f"{shown(path)} is {format_}, but --{role}-file needs a NPY array",
             hint=f"save it with numpy.save, or give a table with --metadata and its column with --{role}",
         )
-    return arrays.CompanionSource(path, role)
+    with reading(path, format_):
+        return arrays.CompanionSource(path, role)
 
 
 def detect(path: Path) -> str:
@@ -116,6 +114,8 @@ def _is_directory(path: Path) -> bool:
 
 
 def _open_table(path: Path, format_: str) -> Source:
+    if format_ == "directory":
+        return parquet.ParquetSource.of_directory(path)
     if format_ == "Parquet":
         return parquet.ParquetSource.of_file(path)
     if format_ == "CSV":

@@ -7,14 +7,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clustersplit_cli.data.readers.arrow_values import ArrowChunk, describe_all, explained
+from clustersplit_cli.data.readers.arrow_values import ArrowChunk, checked, describe_all
 from clustersplit_cli.data.readers.fingerprint import stamp
-from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column
+from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column, reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _FORMAT = "Arrow"
+
+
+def read_batches(reader: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of an open file, one after the other."""
+    return map(reader.get_batch, range(reader.num_record_batches))
 
 
 class IpcSource:
@@ -29,7 +34,7 @@ class IpcSource:
         self.notes: tuple[tuple[str, str], ...] = ()
         self.default_features: str | None = None
         self._is_stream = is_stream
-        with explained(path, _FORMAT), self._open() as reader:
+        with reading(path, _FORMAT), self._open() as reader:
             schema = reader.schema
         self._position = {name: i for i, name in enumerate(schema.names)}
         self.columns: dict[str, Column] = describe_all(path, schema)
@@ -45,7 +50,7 @@ class IpcSource:
 
         if not names and self.n_rows is not None:
             return pa.table({})
-        with explained(self.path, _FORMAT):
+        with reading(self.path, _FORMAT):
             wanted = list(names) or self._narrowest()
             with self._open(wanted) as reader:
                 table = pa.Table.from_batches(self._batches(wanted), reader.schema)
@@ -57,7 +62,7 @@ class IpcSource:
         import pyarrow as pa
 
         pool = pa.default_memory_pool()
-        with explained(self.path, _FORMAT):
+        with reading(self.path, _FORMAT):
             width = max(16, BLOCK_BYTES // (8 * max(1, self._rows_per_batch())))
             for first in range(0, len(names), width):
                 block, start = names[first : first + width], 0
@@ -89,7 +94,7 @@ class IpcSource:
         """Sum the lengths in the headers of the batches, without their data."""
         import pyarrow.dataset
 
-        with explained(self.path, _FORMAT), self.path.open("rb") as file:
+        with reading(self.path, _FORMAT), self.path.open("rb") as file:
             n_rows: int = pyarrow.dataset.IpcFileFormat().make_fragment(file).count_rows()
             return n_rows
 
@@ -106,11 +111,8 @@ class IpcSource:
         if not names:
             return
         with self._open(names) as reader:
-            if self._is_stream:
-                yield from reader
-            else:
-                for i in range(reader.num_record_batches):
-                    yield reader.get_batch(i)
+            for batch in reader if self._is_stream else read_batches(reader):
+                yield checked(batch)
 
     def _open(self, names: Sequence[str] = ()) -> Any:
         import pyarrow as pa

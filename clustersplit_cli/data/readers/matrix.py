@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.readers.columns import FeatureColumns
 from clustersplit_cli.data.readers.naming import listed, shown
-from clustersplit_cli.data.readers.source import BLOCK_BYTES, Source
+from clustersplit_cli.data.readers.source import BLOCK_BYTES, Source, reading
 from clustersplit_cli.errors import InputError, MemoryPlanError
 from clustersplit_cli.progress import Progress
 
@@ -46,7 +46,8 @@ def read_matrix(
             break
         keep = kept[chunk.start : stop]
         begin, end = int(position[chunk.start]), int(position[stop])
-        values = chunk.values(None if keep.all() else keep, width) if end > begin else None
+        with reading(source.path, "features"):
+            values = chunk.values(None if keep.all() else keep, width) if end > begin else None
         if values is not None:
             if matrix is None:
                 width = values.shape[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import urllib.parse
@@ -11,7 +12,14 @@ from pathlib import Path
 
 _SHOWN_AT_MOST = 5
 _REASON_LENGTH = 200
-
+_CURES = {
+    errno.ELOOP: "symbolic links lead to each other here; name the file itself",
+    errno.ENAMETOOLONG: "check the path; most systems allow names of 255 bytes",
+    errno.EACCES: "check the permissions of the file and of the folders above it",
+    errno.EPERM: "check the permissions of the file and of the folders above it",
+    errno.EIO: "check the disk or the network, and copy the file again",
+    errno.EMFILE: "allow more open files, with ulimit -n",
+}
 
 _URL_AS_PATH = re.compile(r"(s3|gs|gcs|abfs|abfss|hdfs|viewfs):/+(.*)", re.DOTALL)
 
@@ -39,26 +47,39 @@ def without_secrets(url: str) -> str:
 
 
 def report_path(path: Path) -> str:
-    r"""Return the path as text that any JSON writer accepts.
+    """Return the path as a report records it: as it was given, but for the user name and the key in a URL.
 
-    Bytes that are not UTF-8 are written as `\xNN`; every other path comes back as it was given, but for the
-    user name and the key in a URL.
+    Bytes that are not UTF-8 are lone surrogates, as everywhere in Python. JSON has escapes for them, so that
+    the path can be read back; what is shown to people goes through `shown` or `readable`.
     """
     url = as_url(path)
-    if url is not None:
-        return without_secrets(url)
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return os.fspath(path) if url is None else without_secrets(url)
+
+
+def readable(text: str) -> str:
+    r"""Return text that every output can show: bytes that are not UTF-8 are written as `\xNN`.
+
+    >>> readable("caf\udce9")
+    'caf\\xe9'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def shown(path: Path) -> str:
     """Return the path on one line: control characters are escaped, so a message never breaks."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in report_path(path))
+    text = readable(report_path(path))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def reason(error: Exception) -> str:
     """Return what went wrong on one line, without the path that the system's own text repeats."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).splitlines()[0][:_REASON_LENGTH]
+
+
+def cure(error: Exception, otherwise: str) -> str:
+    """Return what helps against an error of the system, or `otherwise`."""
+    return _CURES.get(getattr(error, "errno", None) or 0, otherwise)
 
 
 def closest(word: str, candidates: Iterable[str], n: int = 3) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clustersplit_cli.data.readers.arrow_values import ArrowChunk, combined, describe, describe_all, explained
+from clustersplit_cli.data.readers.arrow_values import ArrowChunk, checked, combined, describe, describe_all
 from clustersplit_cli.data.readers.delimited import typed
 from clustersplit_cli.data.readers.fingerprint import Stamp, read_head, stamp
-from clustersplit_cli.data.readers.naming import as_url, listed, report_path, shown
+from clustersplit_cli.data.readers.naming import as_url, cure, listed, readable, reason, shown
 from clustersplit_cli.data.readers.remote import open_remote, remote_files
-from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column
+from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column, reading
 from clustersplit_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ MAGIC = b"PAR1"
 MOST_READERS = 4
 SMALL_GROUP_BYTES = 4 * BLOCK_BYTES
 _SUFFIXES = (".parquet", ".pq", ".parq")
+_MOST_OTHERS, _OTHERS_PER_FILE = 10_000, 10
+"""Files and folders that a dataset may hold besides what is named as Parquet, and more for each that is."""
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -71,7 +74,7 @@ class ParquetSource:
     @classmethod
     def of_directory(cls, path: Path) -> ParquetSource:
         """Open every Parquet file below a directory; names starting with `.` or `_` are not data."""
-        found = sorted(_walk(path, ""), key=os.fsencode)
+        found = _files_below(path)
         data = [name for name in found if _is_parquet(path / name)]
         if not data:
             holds = f"; it holds {listed([shown(Path(name)) for name in found])}" if found else ""
@@ -111,8 +114,8 @@ class ParquetSource:
         parts: dict[str, list[pa.Array]] = {name: [] for name in names}
         for number, member in enumerate(self.members):
             stored = [name for name in names if name not in member.partition]
-            with explained(member.stamp.path, "Parquet"):
-                table = member.open().read(columns=stored) if stored else None
+            with reading(member.stamp.path, "Parquet"):
+                table = checked(member.open().read(columns=stored)) if stored else None
             for name in names:
                 if name in member.partition:
                     parts[name].append(self.constant(name, number, member.n_rows))
@@ -130,7 +133,7 @@ class ParquetSource:
             return
         start = 0
         for number, member in enumerate(self.members):
-            with explained(member.stamp.path, "Parquet"):
+            with reading(member.stamp.path, "Parquet"):
                 file = member.open()
                 for group in range(member.metadata.num_row_groups):
                     yield from self._scan_scalars(number, file, group, start, names)
@@ -152,7 +155,7 @@ class ParquetSource:
                 for later in range(place, min(place + readers + 1, len(groups))):
                     if later not in under_way and _is_small(*groups[later], name):
                         under_way[later] = pool.submit(lambda job: list(_batches(*job, name)), groups[later])
-                with explained(member.stamp.path, "Parquet"):
+                with reading(member.stamp.path, "Parquet"):
                     ready = under_way.pop(place).result() if place in under_way else None
                     for array in _batches(member, group, name) if ready is None else ready:
                         yield ArrowChunk(self.path, start, 0, [name], [array], is_list=True)
@@ -265,37 +268,79 @@ def open_parquet(
 
 def _member(first_look: Stamp, partition: dict[str, str | None]) -> Member:
     """Read a file's footer."""
-    with explained(first_look.path, "Parquet"):
+    with reading(first_look.path, "Parquet"):
         file = open_parquet(first_look.path)
         return Member(first_look, file.metadata.num_rows, file.metadata, file.schema_arrow, partition)
 
 
-def _walk(root: Path, below: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
-    """Yield the relative paths of all files that may hold data, following links but never in circles."""
+def _files_below(root: Path) -> list[str]:
+    """The relative paths of all files below a directory that may hold data, in bytewise order.
+
+    Raises
+    ------
+    InputError
+        If a folder cannot be listed, or nearly all that is there is something else than Parquet.
+    """
+    found: list[str] = []
+    allowed = _MOST_OTHERS
+    for relative, is_file in _walk(root, "", frozenset()):
+        if is_file:
+            found.append(relative)
+        allowed += _OTHERS_PER_FILE if is_file and _has_suffix(relative) else -1
+        if allowed < 0:
+            raise InputError(
+                f"directory {shown(root)} holds more than {_MOST_OTHERS} things not named as Parquet",
+                hint="name the directory of the dataset alone; its files end in .parquet",
+            )
+    return sorted(found, key=os.fsencode)
+
+
+def _walk(root: Path, below: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
+    """Yield the relative paths of folders and files, and which are files; links never lead in circles.
+
+    Parameters
+    ----------
+    above : the identities of the folders that hold this one.
+    """
     folder = root / below
     try:
         status = folder.stat()
-        entries = list(os.scandir(folder))
+        identity = status.st_dev, status.st_ino
+        entries = [] if identity in above else [(e.name, _is_folder(e)) for e in os.scandir(folder)]
     except OSError as error:
-        raise InputError(f"cannot list {shown(folder)}: {error.strerror}") from error
-    if (status.st_dev, status.st_ino) in seen:
-        return
-    seen |= {(status.st_dev, status.st_ino)}
-    for entry in entries:
-        relative = f"{below}/{entry.name}" if below else entry.name
-        if entry.is_dir():
+        raise InputError(
+            f"cannot list {shown(folder)}: {reason(error)}",
+            hint=cure(error, "name the directory of the dataset alone"),
+        ) from error
+    for name, is_folder in entries:
+        relative = f"{below}/{name}" if below else name
+        if is_folder:
             # `_key=value` is a partition; `_temporary` and `.cache` are not data.
-            if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
-                yield from _walk(root, relative, seen)
-        elif not entry.name.startswith((".", "_")):
-            yield relative
+            if not name.startswith(".") and (not name.startswith("_") or "=" in name):
+                yield relative, False
+                yield from _walk(root, relative, above | {identity})
+        elif not name.startswith((".", "_")):
+            yield relative, True
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or a link to one; a link that leads nowhere is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _is_parquet(path: Path) -> bool:
     """Whether a file of a directory claims to be Parquet, by its name or its first bytes."""
     if _has_suffix(path.name):
         return True
-    return read_head(path, len(MAGIC)) == MAGIC
+    try:
+        # Opening a pipe may block, and so may reading some of the system's files, which claim to be empty.
+        status = path.stat()
+        return stat.S_ISREG(status.st_mode) and status.st_size > len(MAGIC) and read_head(path, 4) == MAGIC
+    except (OSError, InputError):
+        return False
 
 
 def _has_suffix(name: str) -> bool:
@@ -313,9 +358,9 @@ def _partition(relative: str) -> dict[str, str | None]:
     """Read `key=value` folders of a relative path."""
     pairs = (folder.split("=", 1) for folder in relative.split("/")[:-1] if "=" in folder)
     return {
-        report_path(Path(urllib.parse.unquote(key))): None
+        readable(urllib.parse.unquote(key)): None
         if value == _NULL_PARTITION
-        else urllib.parse.unquote(report_path(Path(value)))
+        else urllib.parse.unquote(readable(value))
         for key, value in pairs
     }
 
@@ -327,6 +372,13 @@ def _check_same_columns(members: Sequence[Member]) -> None:
     for member in members[1:]:
         names = {*member.schema.names, *member.partition}
         missing, extra = sorted(expected - names), sorted(names - expected)
+        in_part = sorted(first.partition.keys() ^ member.partition.keys())
+        if in_part and not (missing or extra):
+            raise InputError(
+                f"column {in_part[0]!r} is in the folder names of {shown(first.stamp.path)} or of "
+                f"{shown(member.stamp.path)}, but not of both",
+                hint=f"put all files into folders named {in_part[0]}=VALUE, or none",
+            )
         if missing or extra:
             what = f"lacks column {missing[0]!r}" if missing else f"has a column {extra[0]!r}"
             raise InputError(

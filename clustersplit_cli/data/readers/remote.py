@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from clustersplit_cli.data.readers.fingerprint import Stamp
-from clustersplit_cli.data.readers.naming import as_url, reason, without_secrets
+from clustersplit_cli.data.readers.naming import as_url, without_secrets
+from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.errors import InputError
 
 _HINT = "check the URL and the credentials; other servers than AWS need ?endpoint_override=HOST:PORT"
@@ -29,7 +28,7 @@ def remote_files(path: Path) -> list[tuple[str, Stamp]]:
 
     url = as_url(path)
     assert url is not None
-    with explained_remote(url):
+    with reading(without_secrets(url), "a file behind a URL", _HINT):
         system, place = _system(url), _place(url)
         info = system.get_file_info(place)
         if info.type == pafs.FileType.File:
@@ -45,19 +44,8 @@ def open_remote(path: Path) -> Any:
     """Open a file behind a URL for reading."""
     url = as_url(path)
     assert url is not None
-    with explained_remote(url):
+    with reading(without_secrets(url), "a file behind a URL", _HINT):
         return _system(url).open_input_file(_place(url))
-
-
-@contextmanager
-def explained_remote(url: str) -> Iterator[None]:
-    """Turn what a file system raises into one line."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise InputError(f"cannot read {without_secrets(url)}: {reason(error)}", hint=_HINT) from error
 
 
 def _system(url: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,12 +12,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.readers.fingerprint import Stamp
+from clustersplit_cli.data.readers.naming import cure, reason, shown
+from clustersplit_cli.errors import ClusterSplitError, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Large enough to amortise the cost of a call, small enough not to count beside the feature matrix.
 BLOCK_BYTES = 8 << 20
+DAMAGED = "the file may be truncated or damaged; write or copy it again"
+
+
+@contextmanager
+def reading(what: Path | str, format_: str, hint: str = DAMAGED) -> Iterator[None]:
+    """Turn whatever a library raises on a file that it cannot read into one line that names the file.
+
+    Damaged files make libraries raise nearly everything, `KeyError` and `TypeError` among them, so no list
+    of exceptions would be complete.
+
+    Parameters
+    ----------
+    what : the file, or how messages call the part of it that is read.
+    hint : what helps if the content is at fault.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        yield
+    except ClusterSplitError:
+        raise
+    except MemoryError as error:
+        raise InputError(
+            f"{_called(what)} cannot be read as {format_}: out of memory ({reason(error)})",
+            hint="if the file is not damaged, read fewer columns with --columns, or use more memory",
+        ) from error
+    except Exception as error:
+        raise InputError(
+            f"{_called(what)} cannot be read as {format_}: {reason(error)}", hint=cure(error, hint)
+        ) from error
+
+
+def _called(what: Path | str) -> str:
+    return shown(what) if isinstance(what, Path) else what
 
 
 @dataclass(frozen=True)
