@@ -22,14 +22,14 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features, moments
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import image_rank, make_image
+from clustersplit_cli.core.geometry.low_rank import landmarks_in_two, make_low_rank
 from clustersplit_cli.core.geometry.nystrom import linear_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate
-from clustersplit_cli.core.search.search import SplitSearch, needs_image
+from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
@@ -76,8 +76,8 @@ def reach(problem: Problem, workers: Workers, seed: int, effort: str) -> float:
     """MMD that one search reaches."""
     context = SearchContext(problem, Selection(problem.constraints), workers, 10, 100, EFFORTS[effort])
     image = None
-    if needs_image(problem):
-        image = make_image(problem.geometry, np.random.default_rng([seed, 1]), image_rank(problem.n))
+    if needs_low_rank(problem):
+        image = make_low_rank(problem.geometry, np.random.default_rng([seed, 1]), landmarks_in_two(problem.n))
     found = SplitSearch(context, image, np.random.default_rng(seed)).solve()
     measured = found.measured or evaluate(problem, found.members)
     return float(np.sqrt(measured.mmd_squared))
@@ -100,7 +100,7 @@ def study(name: str, problem: Problem, workers: Workers, seeds: int, starts: int
     reached = [reach(problem, workers, seed, "normal") for seed in range(seeds)]
     seconds = (time.perf_counter() - start) / seeds
     thorough = [reach(problem, workers, seed, "thorough") / value for seed, value in enumerate(reached[:2])]
-    image = make_image(problem.geometry, np.random.default_rng(0), image_rank(problem.n))
+    image = make_low_rank(problem.geometry, np.random.default_rng(0), landmarks_in_two(problem.n))
     most = mmd_upper_bound(problem, image)
     ratios = [value / best for value in reached]
     return Found(name, ratios, thorough, max(reached) / most, seconds, random_seconds)

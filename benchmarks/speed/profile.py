@@ -90,7 +90,7 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     clocks.around(factoring, "inverse_root", "factoring")
     for method in ("make_subproblem", "explore", "perturb"):
         clocks.around(scout, method, "explore")
-    clocks.around(local, "make_image", "explore")
+    clocks.around(local, "make_low_rank", "explore")
     with clocks.part("reading"):
         dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))
     options = check_options(SplitOptions(nystrom=str(q), bound="never", threads=1))

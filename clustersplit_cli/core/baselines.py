@@ -13,13 +13,13 @@ from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Cells, Constraints
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.features import Features, Floats
-from clustersplit_cli.core.geometry.low_rank import make_image
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.low_rank import make_low_rank
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, squared_mmd
-from clustersplit_cli.core.search.search import SplitSearch, needs_image
+from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.starts import at_targets, random_splits, spectral_splits
 from clustersplit_cli.errors import InputError, UsageError
 
@@ -46,7 +46,7 @@ def random_mmd(
 
 
 @dataclass(frozen=True)
-class Ground:
+class StrategyContext:
     """A problem, and who does the work.
 
     `draw` draws one random split per stream, (n, r), where cells hang together; None where they do not.
@@ -60,7 +60,7 @@ class Ground:
 class Strategy(Protocol):
     """A way to choose validation rows: members of shape (n,), the same for the same generator."""
 
-    def __call__(self, ground: Ground, rng: np.random.Generator) -> Members:
+    def __call__(self, context: StrategyContext, rng: np.random.Generator) -> Members:
         """Choose."""
 
 
@@ -76,24 +76,24 @@ def of_size(n: int, n_val: int) -> Constraints:
     return Constraints(cells, wanted, wanted, wanted, np.arange(n), np.array([0, n], dtype=np.int64))
 
 
-def random_split(ground: Ground, rng: np.random.Generator) -> Members:
+def random_split(context: StrategyContext, rng: np.random.Generator) -> Members:
     """Draw a split that meets every quota, uniform among those unless cells hang together."""
-    drawn = ground.draw([rng]) if ground.draw else random_splits(ground.problem.constraints, [rng])
+    drawn = context.draw([rng]) if context.draw else random_splits(context.problem.constraints, [rng])
     members: Members = drawn[:, 0]
     return members
 
 
-def nearest_neighbours(ground: Ground, rng: np.random.Generator) -> Members:
+def nearest_neighbours(context: StrategyContext, rng: np.random.Generator) -> Members:
     """Take every cell's quota of rows nearest to a random row."""
-    costs = squared_distances(ground.problem, int(rng.integers(ground.problem.n)))
-    members: Members = at_targets(ground.problem.constraints).choose(costs[:, None])[:, 0]
+    costs = squared_distances(context.problem, int(rng.integers(context.problem.n)))
+    members: Members = at_targets(context.problem.constraints).choose(costs[:, None])[:, 0]
     return members
 
 
-def nearest_neighbours_total(ground: Ground, rng: np.random.Generator) -> Members:
+def nearest_neighbours_total(context: StrategyContext, rng: np.random.Generator) -> Members:
     """Take as many rows nearest to a random row as validation needs, from whatever cells: the original."""
-    costs = squared_distances(ground.problem, int(rng.integers(ground.problem.n)))
-    members: Members = at_targets(total_only(ground.problem.constraints)).choose(costs[:, None])[:, 0]
+    costs = squared_distances(context.problem, int(rng.integers(context.problem.n)))
+    members: Members = at_targets(total_only(context.problem.constraints)).choose(costs[:, None])[:, 0]
     return members
 
 
@@ -111,9 +111,9 @@ MAX_PASSES = 100
 ROUNDING = 1e-12
 
 
-def greedy(ground: Ground, rng: np.random.Generator) -> Members:
+def greedy(context: StrategyContext, rng: np.random.Generator) -> Members:
     """Cluster the rows in two, each cell's quota in the first; the first is validation."""
-    problem = ground.problem
+    problem = context.problem
     to_first = squared_distances(problem, int(rng.integers(problem.n)))
     total = float(to_first.sum())
     likelihood = to_first / total if total > 0 else None
@@ -162,13 +162,13 @@ RESTARTS, MAX_ITER, EFFORT = 10, 100, "normal"
 """What `split` does by default."""
 
 
-def unconstrained(ground: Ground, rng: np.random.Generator) -> Members:
+def unconstrained(context: StrategyContext, rng: np.random.Generator) -> Members:
     """Search as for a split, with the total size as the only constraint: what keeping the cells costs."""
-    problem = replace(ground.problem, constraints=total_only(ground.problem.constraints))
+    problem = replace(context.problem, constraints=total_only(context.problem.constraints))
     assigner = Selection(problem.constraints)
-    context = SearchContext(problem, assigner, ground.workers, RESTARTS, MAX_ITER, EFFORTS[EFFORT])
-    image = make_image(problem.geometry, rng) if needs_image(problem) else None
-    return SplitSearch(context, image, rng).solve().members
+    search = SearchContext(problem, assigner, context.workers, RESTARTS, MAX_ITER, EFFORTS[EFFORT])
+    low_rank = make_low_rank(problem.geometry, rng) if needs_low_rank(problem) else None
+    return SplitSearch(search, low_rank, rng).solve().members
 
 
 def leave_one_out(codes: NDArray[np.integer], values: Sequence[object], name: str) -> Members:
@@ -233,7 +233,7 @@ def _halve(factors: Floats, wanted: int, workers: Workers, rng: np.random.Genera
     quota = np.array([wanted], dtype=np.int64)
     cells = Cells(np.zeros(n, dtype=np.int64), ({},), np.array([n], dtype=np.int64))
     limits = Constraints(cells, quota, quota, quota, np.arange(n), np.array([0, n], dtype=np.int64))
-    problem = Problem(image_geometry(factors, workers), limits)
+    problem = Problem(low_rank_geometry(factors, workers), limits)
     # Eigenvectors of the factors pay only where rows are many; where all rows are equal there are none.
     starts = (
         spectral_splits(limits, factors, STARTS) if n > factors.shape[1] else np.empty((n, 0), dtype=bool)

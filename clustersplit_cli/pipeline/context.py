@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells
-from clustersplit_cli.core.constraints.groups import UnitParts, deal_out
+from clustersplit_cli.core.constraints.groups import GroupParts, form_parts
 from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.duplicates import row_identities
@@ -192,7 +192,7 @@ class PartitionOptions:
         (each,) = options.tolerance.of_cells([cells])
         return part_quotas(cells, self.parts, [t or Fraction(0) for t in each], pins)
 
-    def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, UnitParts | None]:
+    def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, GroupParts | None]:
         """The same, and where rows stay together, units that meet them within a tolerance."""
         quotas = self.quotas(dataset, options)
         if dataset.together is None:
@@ -213,7 +213,7 @@ class PartitionOptions:
         pins = self._pins(dataset)
         if pins is not None:
             quotas = replace(quotas, pinned=pins)
-        found = deal_out(quotas, units, options.tolerance.general)
+        found = form_parts(quotas, units, options.tolerance.general)
         return found.quotas, found
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clustersplit_cli.core.constraints.groups import UnitParts
+from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.options import LOCAL
@@ -41,7 +41,7 @@ def sizes_in_pieces(engine: ShardedEngine, folds: int, path: str) -> FoldSizes:
 
 def _summary(
     quotas: PartQuotas,
-    units: UnitParts | None,
+    units: GroupParts | None,
     path: str,
     engine: str,
     left_out: tuple[int, int, int],

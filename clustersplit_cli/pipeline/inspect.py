@@ -18,7 +18,7 @@ from clustersplit_cli.core.geometry.kernels import (
     prepare,
     standardize,
 )
-from clustersplit_cli.core.geometry.low_rank import explored_rows, image_rank
+from clustersplit_cli.core.geometry.low_rank import explored_rows, landmarks_in_two
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.sample import SMALL
 from clustersplit_cli.data.dataset import Dataset
@@ -172,7 +172,7 @@ def _estimate(
     q = memory.landmarks or 0
     made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q}[memory.geometry]
     width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
-    roamed = n * width if n <= SMALL else 2 * explored_rows(n) * image_rank(n)
+    roamed = n * width if n <= SMALL else 2 * explored_rows(n) * landmarks_in_two(n)
     roaming = roamed * (options.restarts + effort.max_rounds * effort.batch) * STEPS_ROAMING
     # Where the kernel is held as factors, one product measures all splits, and few rows are followed on.
     is_followed = memory.geometry != "dense" and n > SMALL

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, CBCAssigner, cbc_version
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.baselines import SEEDED, Ground, RandomMMD, of_size, random_mmd
+from clustersplit_cli.core.baselines import SEEDED, RandomMMD, StrategyContext, of_size, random_mmd
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
 from clustersplit_cli.core.certificate import (
     FixedPoint,
@@ -25,16 +25,16 @@ from clustersplit_cli.core.certificate import (
 )
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.constraints.families import TRAIN, VAL
-from clustersplit_cli.core.constraints.groups import UnitParts
+from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.effort import EFFORTS
-from clustersplit_cli.core.geometry.low_rank import Image, image_rank, make_image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel, landmarks_in_two, make_low_rank
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.context import SearchContext
-from clustersplit_cli.core.search.groups import search_unit_parts
+from clustersplit_cli.core.search.groups import search_group_parts
 from clustersplit_cli.core.search.partition import (
     Labels,
     PartAssigner,
@@ -46,7 +46,7 @@ from clustersplit_cli.core.search.partition import (
 from clustersplit_cli.core.search.partition_search import PartitionSolution, search_partition
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
-from clustersplit_cli.core.search.search import SplitSearch, needs_image
+from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import MemoryPlan
@@ -102,7 +102,7 @@ class LocalEngine:
     into: PartitionOptions | None = None
     spare_threads: int = 3
 
-    def survey(self) -> Requirements | tuple[PartQuotas, UnitParts | None]:
+    def survey(self) -> Requirements | tuple[PartQuotas, GroupParts | None]:
         """Put quotas, tolerances, forced rows and units together."""
         with self.watch.step("constraints"):
             if self.into is None:
@@ -235,7 +235,7 @@ class LocalContext:
     workers: Workers
     watch: Stopwatch
     progress: Progress
-    image: Once[Image] = field(init=False, repr=False)
+    image: Once[LowRankKernel] = field(init=False, repr=False)
     """A low-rank image of the kernel."""
 
     def __post_init__(self) -> None:
@@ -246,7 +246,7 @@ class LocalContext:
         """Threads for work beside the search."""
         return 3
 
-    def _make_image(self) -> Image:
+    def _make_image(self) -> LowRankKernel:
         raise NotImplementedError
 
     def _about(self, resolved: Mapping[str, Any]) -> About:
@@ -324,9 +324,9 @@ class LocalSplit(LocalContext):
         """The problem of rows or units whose cells hang together."""
         return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
 
-    def _make_image(self) -> Image:
+    def _make_image(self) -> LowRankKernel:
         geometry = self.problem.geometry
-        image = make_image(geometry, self.streams.image, image_rank(geometry.n))
+        image = make_low_rank(geometry, self.streams.image, landmarks_in_two(geometry.n))
         # The search and the bound look along the same directions, unless there are several families of cells.
         return image.turned(self.problem.constraints, self.workers) if self.requirements.separates else image
 
@@ -341,11 +341,13 @@ class LocalSplit(LocalContext):
             context = SearchContext(
                 problem, assigner, workers, options.restarts, options.max_iter, effort, self.progress
             )
-            return SplitSearch(context, self.image() if needs_image(problem) else None, self.streams.search)
+            return SplitSearch(
+                context, self.image() if needs_low_rank(problem) else None, self.streams.search
+            )
         coupling, over_rows = self.coupling, self.requirements.units is None
         return CoupledSearch(
             coupling,
-            self.image() if over_rows else make_image(coupling.problem.geometry, self.streams.image),
+            self.image() if over_rows else make_low_rank(coupling.problem.geometry, self.streams.image),
             options.restarts,
             options.max_iter,
             effort,
@@ -409,10 +411,10 @@ class LocalSplit(LocalContext):
             return SEEDED[strategy](self.ground, self.streams.search)
 
     @property
-    def ground(self) -> Ground:
+    def ground(self) -> StrategyContext:
         """What a strategy is given."""
         draw = None if self.requirements.separates else self.coupling.random_splits
-        return Ground(self.problem, self.workers, draw)
+        return StrategyContext(self.problem, self.workers, draw)
 
     def measure(self, parts: NDArray[Any], *, converged: bool = True) -> LocalFound:
         """Measure a split: the part of every row, 1 for validation."""
@@ -565,7 +567,7 @@ class LocalPartition(LocalContext):
     """Rows in memory that are to be parted; `units` is None where rows are on their own."""
 
     quotas: PartQuotas
-    units: UnitParts | None
+    units: GroupParts | None
 
     @property
     def idle_from(self) -> Idle:
@@ -578,11 +580,11 @@ class LocalPartition(LocalContext):
         unlike = len(set(self.quotas.shares)) > 1 or bool((self.quotas.pinned >= 0).any())
         return PartAssigner(self.quotas, self.workers, unlike, self.options.solver)
 
-    def _make_image(self) -> Image:
+    def _make_image(self) -> LowRankKernel:
         geometry = self.kernel.geometry
         if geometry.n > WIDE_IMAGE_ROWS:
-            return make_image(geometry, self.streams.image, NARROW_RANK)
-        return make_image(geometry, self.streams.image)
+            return make_low_rank(geometry, self.streams.image, NARROW_RANK)
+        return make_low_rank(geometry, self.streams.image)
 
     def explore(self) -> PartitionSolution:
         """Search for the parts that differ most."""
@@ -596,7 +598,7 @@ class LocalPartition(LocalContext):
         }
         with self.watch.step("search"):
             if self.units is not None:
-                return search_unit_parts(held.geometry, self.units, **common)
+                return search_group_parts(held.geometry, self.units, **common)
             return search_partition(held.geometry, self.image(), self.assigner, **common)
 
     def refine(self, explored: PartitionSolution) -> LocalFound:

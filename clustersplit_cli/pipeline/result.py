@@ -10,7 +10,7 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
-from clustersplit_cli.core.search.solution import Account, Run, Step
+from clustersplit_cli.core.search.solution import ProgramAccount, Restart, Step
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
@@ -28,9 +28,9 @@ class Searched:
     """
 
     steps: tuple[Step, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[Restart, ...]
     winner: int
-    account: Account | None = None
+    account: ProgramAccount | None = None
 
     def ending(self, *, converged: bool) -> Searched:
         """The same, with what was found out later about the end of the winning run."""

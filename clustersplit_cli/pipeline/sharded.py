@@ -20,15 +20,15 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.factored import FactoredKernel
 from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.low_rank import make_image
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.low_rank import make_low_rank
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.search import SplitSearch, needs_image
-from clustersplit_cli.core.search.solution import Run, Step
+from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
+from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.naming import as_url, report_path
@@ -229,7 +229,7 @@ class ShardedContext:
             else:
                 factors = values @ mixing.astype(values.dtype)
             limits = samples.sample_limits(kernel.surveyed.limits, sample.codes)
-            problem = Problem(image_geometry(factors, workers), limits)
+            problem = Problem(low_rank_geometry(factors, workers), limits)
             context = SearchContext(
                 problem,
                 Selection(limits),
@@ -239,7 +239,7 @@ class ShardedContext:
                 EFFORTS[self.options.effort],
                 self.progress,
             )
-            image = make_image(problem.geometry, kernel.streams.image) if needs_image(problem) else None
+            image = make_low_rank(problem.geometry, kernel.streams.image) if needs_low_rank(problem) else None
             solution = SplitSearch(context, image, kernel.streams.search).solve()
             weights = split_weights(solution.members[:, None])
             sums = sum_factors(plan, values, np.asarray(weights, dtype=np.float64))[:, 0]
@@ -297,7 +297,7 @@ class ShardedContext:
         psi, state, start = found.refined.psi, found.refined.split.state, found.start or ""
         steps = [Step("start" if number == 0 else "lloyd", number, value) for number, value in enumerate(psi)]
         mmd = float(max(state.mmd_squared, 0.0) ** 0.5)
-        run = Run(start, len(psi) - 1, state.psi, mmd, found.refined.converged)
+        run = Restart(start, len(psi) - 1, state.psi, mmd, found.refined.converged)
         return Searched(tuple(steps), (run,), 0)
 
     def draw(self, strategy: str) -> Rule:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.groups import UnitParts
+from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas, parse_parts
 from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.data.dataset import Dataset
@@ -198,7 +198,7 @@ def _check_pins(quotas: PartQuotas, labels: Labels) -> Check:
     return Check("forced rows", OK, f"all {int(forced.sum())} in place")
 
 
-def _check_units(units: UnitParts, labels: Labels) -> Check:
+def _check_units(units: GroupParts, labels: Labels) -> Check:
     """Check that all rows of a unit are in one part."""
     part = np.full(len(units.table), -1, dtype=np.int64)
     part[units.units] = labels

@@ -13,13 +13,13 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_image
+from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_low_rank
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.search import SplitSearch, needs_image
+from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Solution
 
 
@@ -68,6 +68,6 @@ def solve(
     """
     context = SearchContext(problem, Selection(problem.constraints), workers, restarts, 100, EFFORTS[effort])
     image = None
-    if needs_image(problem):
-        image = make_image(problem.geometry, np.random.default_rng(landmarks[0]), landmarks[1])
+    if needs_low_rank(problem):
+        image = make_low_rank(problem.geometry, np.random.default_rng(landmarks[0]), landmarks[1])
     return SplitSearch(context, image, np.random.default_rng(seed)).solve()

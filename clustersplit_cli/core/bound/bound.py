@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.support import ConeCover, SupportFunction
 from clustersplit_cli.core.constraints.cells import Constraints, bounded
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.search.problem import Problem
 
@@ -34,12 +34,12 @@ SHARES = tuple(2.0**power for power in range(-4, 5))
 GRID, GRIDS = 16, 5
 
 
-def mmd_upper_bound(problem: Problem, image: Image, *, looking: bool = True) -> float:
+def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, looking: bool = True) -> float:
     """Bound the MMD of every split of the problem, whose cell counts must be fixed.
 
     Parameters
     ----------
-    image : a low-rank image of the kernel, from which leading eigenvectors are sought.
+    low_rank : a low-rank approximation of the kernel, from which leading eigenvectors are sought.
     looking : whether to look how far splits reach; `factored_bound`, which cannot, has only the sphere.
     """
     limits = problem.constraints
@@ -47,7 +47,7 @@ def mmd_upper_bound(problem: Problem, image: Image, *, looking: bool = True) -> 
     z0 = level[limits.cells.codes]
     n_val = int(limits.target.sum())
     radius_squared = 1.0 / n_val + 1.0 / (problem.n - n_val) - float(z0 @ z0)
-    spectrum, constant = problem.geometry.spectrum(limits, z0, image)
+    spectrum, constant = problem.geometry.spectrum(limits, z0, low_rank)
     most = constant
     if radius_squared > 0:
         most += _largest_gain(spectrum, radius_squared, limits if looking else None)

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class UnitParts:
+class GroupParts:
     """Units, what they are made of, and how many rows of every cell each part may have.
 
     Attributes
@@ -182,7 +182,7 @@ def best_pairs(gain: Floats) -> list[tuple[int, int]]:
     return [divmod(int(place), gain.shape[1]) for place in best if flat[place] > 0]
 
 
-def deal_out(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction | None) -> UnitParts:
+def form_parts(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction | None) -> GroupParts:
     """Find parts of whole units, and bounds that they keep.
 
     Parameters
@@ -233,7 +233,7 @@ def deal_out(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction |
         off = _farthest(counts_of(table, labels, quotas.k).sum(axis=0), goals)
         least = np.maximum(least, [math.ceil(goal - off) for goal in goals])
         most = np.minimum(most, [math.floor(goal + off) for goal in goals])
-    return UnitParts(bounded, units, table, pinned, labels, max(each), least, most)
+    return GroupParts(bounded, units, table, pinned, labels, max(each), least, most)
 
 
 def _nearer(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel, half_squares
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.protocol import KERNEL_TILE, ByProducts, kernel_diagonal
 from clustersplit_cli.core.geometry.spectrum import Spectrum, dense_spectrum
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
@@ -101,9 +101,11 @@ class DenseGeometry(ByProducts):
         """Multiply the landmarks' columns, in the coefficients' precision; any rows may be landmarks."""
         return self.matrix.combine(landmarks, coefficients)
 
-    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+    def spectrum(
+        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+    ) -> tuple[Spectrum, float]:
         """Leading eigenpairs, and what the trace and the Frobenius norm leave for all others."""
-        return dense_spectrum(self.matrix, self.trace, limits, z0, image, self.workers)
+        return dense_spectrum(self.matrix, self.trace, limits, z0, low_rank, self.workers)
 
     def group_sums(self, groups: NDArray[np.int64]) -> DenseGeometry:
         """Sum the matrix over groups of rows on both sides."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.protocol import Counts, SplitProducts, choose_landmarks
 from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.parallel import Workers, tiles
@@ -345,7 +345,9 @@ class FactorGeometry(FactoredKernel):
             at += at_part
         return gram, sums, at
 
-    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+    def spectrum(
+        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+    ) -> tuple[Spectrum, float]:
         """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB."""
         moments = self._factor_moments(limits, z0)
         longest = float(np.sqrt(max(float(self.diagonal.max()), 0.0)))

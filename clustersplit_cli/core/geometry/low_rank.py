@@ -1,4 +1,4 @@
-"""A low-rank image of a kernel, cheap enough to explore, on all rows or on a sample of them."""
+"""A low-rank approximation of a kernel, cheap enough to explore, on all rows or on a sample of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TILE = 512
 
 
 class KernelColumns(Protocol):
-    """What a low-rank image asks of a kernel matrix K on n rows."""
+    """What a low-rank approximation asks of a kernel matrix K on n rows."""
 
     @property
     def n(self) -> int:
@@ -102,7 +102,7 @@ class LandmarkColumns:
 
 
 @dataclass(frozen=True)
-class Image:
+class LowRankKernel:
     """Factors phi(i) = K[i, landmarks] root, whose inner products approximate K (Nyström on the kernel held).
 
     Attributes
@@ -134,8 +134,8 @@ class Image:
         """Inner products of every row's factors with vectors of shape (p, k), shape (n, k)."""
         return self.source.combine(self.root @ coefficients.astype(self.root.dtype))
 
-    def turned(self, limits: Constraints, workers: Workers | None = None) -> Image:
-        """The same image, its factors along the directions in which it varies within cells, leading first."""
+    def turned(self, limits: Constraints, workers: Workers | None = None) -> LowRankKernel:
+        """The same kernel, its factors along the directions it varies in within cells, leading first."""
         if self.scatter is not None:
             return self
         rows = sample_rows(limits, min(limits.n, TURNING_ROWS), np.random.default_rng(0))
@@ -145,13 +145,13 @@ class Image:
         root = self.root @ vectors[:, ::-1].astype(self.root.dtype)
         return replace(self, root=root, scatter=values[::-1])
 
-    def leading(self, count: int) -> Image:
-        """The image along its first directions alone."""
+    def leading(self, count: int) -> LowRankKernel:
+        """The low-rank kernel along its first directions alone."""
         scatter = None if self.scatter is None else self.scatter[:count]
         return replace(self, root=self.root[:, :count], scatter=scatter)
 
-    def condensed(self, limits: Constraints, workers: Workers) -> Image:
-        """The image along the directions that matter within cells.
+    def condensed(self, limits: Constraints, workers: Workers) -> LowRankKernel:
+        """The low-rank kernel along the directions that matter within cells.
 
         A wide kernel varies along few directions, and exploring is the cheaper the fewer they are.
         """
@@ -162,7 +162,7 @@ class Image:
         return turned.leading(max(1, int((scatter > NEGLIGIBLE * scatter[0]).sum())))
 
 
-def image_rank(n: int) -> int:
+def landmarks_in_two(n: int) -> int:
     """Landmarks that suffice to split n rows in two."""
     return min(n, max(n // ROWS_PER_LANDMARK, FEWEST_IN_TWO), MOST_IN_TWO)
 
@@ -172,14 +172,16 @@ def explored_rows(n: int) -> int:
     return n if n <= 2 * SAMPLE_ROWS else SAMPLE_ROWS
 
 
-def make_image(geometry: KernelColumns, rng: np.random.Generator, rank: int = MOST_LANDMARKS) -> Image:
+def make_low_rank(
+    geometry: KernelColumns, rng: np.random.Generator, rank: int = MOST_LANDMARKS
+) -> LowRankKernel:
     """Draw landmarks and factor the kernel among them, unless it is held as factors that are no more."""
     dtype = geometry.search_dtype
     own = geometry.own_factors(rank)
     if own is not None:
-        return Image(own, np.eye(own.at(np.zeros(1, np.int64)).shape[1], dtype=dtype))
+        return LowRankKernel(own, np.eye(own.at(np.zeros(1, np.int64)).shape[1], dtype=dtype))
     landmarks = geometry.draw_landmarks(rank, rng)
     root = inverse_root(geometry.block(landmarks, landmarks), dtype).astype(dtype)
     if geometry.has_entries or explored_rows(geometry.n) == geometry.n:
-        return Image(HeldColumns(geometry.columns(landmarks)), root)
-    return Image(LandmarkColumns(geometry, landmarks), root)
+        return LowRankKernel(HeldColumns(geometry.columns(landmarks)), root)
+    return LowRankKernel(LandmarkColumns(geometry, landmarks), root)

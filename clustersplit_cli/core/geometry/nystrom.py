@@ -1,4 +1,4 @@
-"""Making kernels of factors: linear kernels, Nyström approximations, images."""
+"""Making kernels of factors: linear kernels, Nyström and low-rank kernels."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def _own_squares(
     return diagonal, sum(workers.map(one, tiles(n, SPAN_ROWS)), np.zeros(d))
 
 
-def image_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
+def low_rank_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
     """The kernel whose factors are given as an array."""
     diagonal = np.einsum("ij,ij->i", factors, factors, dtype=np.float64)
     return FactorGeometry(
-        name="image",
+        name="low-rank",
         n=len(factors),
         rows=lambda start, stop, dtype: factors[start:stop].astype(dtype, copy=False),
         take=lambda rows, dtype: factors[rows].astype(dtype, copy=False),

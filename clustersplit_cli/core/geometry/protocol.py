@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
-from clustersplit_cli.core.geometry.low_rank import Image, KernelColumns, RowSource
+from clustersplit_cli.core.geometry.low_rank import KernelColumns, LowRankKernel, RowSource
 from clustersplit_cli.core.geometry.spectrum import Spectrum
 from clustersplit_cli.core.parallel import Workers
 
@@ -107,12 +107,14 @@ class Geometry(KernelColumns, Protocol):
     def group_sums(self, groups: NDArray[np.int64]) -> Geometry:
         """Sum K over groups of rows on both sides; the trace stays that of K."""
 
-    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+    def spectrum(
+        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+    ) -> tuple[Spectrum, float]:
         """Bound the spectrum of A = PKP, with b = PKz0 in its basis, and compute z0'Kz0.
 
         Parameters
         ----------
-        image : a low-rank image of the kernel, from which leading eigenvectors are sought.
+        low_rank : a low-rank approximation of the kernel, from which leading eigenvectors are sought.
         """
 
 

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.protocol import ByProducts
 from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.parallel import Workers, tiles
@@ -178,7 +178,9 @@ class SparseGeometry(ByProducts):
         total = (wide * self.sizes[landmarks, None]).sum(axis=0)
         return self.factors_along(inner - self.centre[:, None] * total)
 
-    def spectrum(self, limits: Constraints, z0: NDArray[np.float64], image: Image) -> tuple[Spectrum, float]:
+    def spectrum(
+        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+    ) -> tuple[Spectrum, float]:
         """All eigenvalues of (PF)'PF, which has as many columns as the features."""
         n_cells = len(limits.target)
         gram = (self.rows.T @ self.rows).toarray() - self.n * np.outer(self.centre, self.centre)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.scatter import cell_means
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
 from clustersplit_cli.core.parallel import Workers
@@ -63,7 +63,7 @@ def dense_spectrum(
     trace: float,
     limits: Constraints,
     z0: NDArray[np.float64],
-    image: Image,
+    low_rank: LowRankKernel,
     workers: Workers,
 ) -> tuple[Spectrum, float]:
     """Take out leading eigenpairs and bound the rest by the trace and the Frobenius norm they leave.
@@ -78,7 +78,7 @@ def dense_spectrum(
         pull = _centre(limits, (entries @ z0)[:, None])[:, 0]
         known = _centre(limits, vectors[:, :LEADING])
         return Spectrum(values, vectors.T @ pull, 0.0, 0.0, 0.0, known), float(z0 @ entries @ z0)
-    basis, _ = np.linalg.qr(_leading_directions(limits, image, LEADING))
+    basis, _ = np.linalg.qr(_leading_directions(limits, low_rank, LEADING))
     means = _coarse_means(limits)
     stacked = np.concatenate([basis, means, z0[:, None]], axis=1)
     # Sums over short tiles in the kernel's own precision are good enough, with a margin below.
@@ -159,9 +159,9 @@ def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.flo
     return np.asarray(columns - cell_means(limits, columns)[limits.cells.codes])
 
 
-def _leading_directions(limits: Constraints, image: Image, count: int) -> NDArray[np.float64]:
-    """Leading eigenvectors of P K P as the image sees them, shape (n, at most count)."""
-    guessed = image.turned(limits).leading(count).factors(np.arange(limits.n))
+def _leading_directions(limits: Constraints, low_rank: LowRankKernel, count: int) -> NDArray[np.float64]:
+    """Leading eigenvectors of P K P as the low-rank kernel sees them, shape (n, at most count)."""
+    guessed = low_rank.turned(limits).leading(count).factors(np.arange(limits.n))
     return _centre(limits, guessed.astype(np.float64))
 
 

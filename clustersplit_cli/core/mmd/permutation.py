@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.mmd.estimators import two_sample
-from clustersplit_cli.core.mmd.sums import FACTOR_ROWS, TILE, Factors, Place, Rows, over_tiles
+from clustersplit_cli.core.mmd.sums import FACTOR_ROWS, TILE, Factors, Rows, TilePlace, over_tiles
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 
@@ -86,7 +86,7 @@ def permuted_exactly(
     inside = np.zeros(draws.shape[1])
     row_sums, diagonal = np.zeros(len(draws)), np.zeros(len(draws))
 
-    def reduce(place: Place, values: Floats) -> tuple[NDArray[np.float64], ...]:
+    def reduce(place: TilePlace, values: Floats) -> tuple[NDArray[np.float64], ...]:
         left, right = (draws[part].astype(values.dtype) for part in (place.rows, place.columns))
         found = np.einsum("ij,ij->j", left, values @ right, dtype=np.float64)
         across = values.sum(axis=1, dtype=np.float64)
@@ -118,8 +118,8 @@ def permuted_by_factors(
     def gather(piece: tuple[int, int]) -> NDArray[np.float64]:
         block = factors.unmixed(order[slice(*piece)])
         if estimator == "unbiased":
-            image = factors.mix(block.astype(np.float64, copy=False))
-            diagonal[slice(*piece)] = np.einsum("ij,ij->i", image, image)
+            low_rank = factors.mix(block.astype(np.float64, copy=False))
+            diagonal[slice(*piece)] = np.einsum("ij,ij->i", low_rank, low_rank)
         # One more regrouping, with all rows in the first group, gives the sum over all rows.
         taken = np.pad(draws[slice(*piece)], ((0, 0), (0, 1)), constant_values=1)
         return np.asarray(taken.astype(block.dtype).T @ block, dtype=np.float64)
@@ -127,11 +127,11 @@ def permuted_by_factors(
     first, *others = workers.map(gather, tiles(len(order), FACTOR_ROWS))
     for part in others:
         first += part
-    image = factors.mix(first)
-    image, whole = image[:-1], image[-1]
+    low_rank = factors.mix(first)
+    low_rank, whole = low_rank[:-1], low_rank[-1]
     sums = _Sums(
-        inside=np.einsum("ij,ij->i", image, image),
-        with_all=image @ whole,
+        inside=np.einsum("ij,ij->i", low_rank, low_rank),
+        with_all=low_rank @ whole,
         diagonal=_summed_over_first(draws, diagonal[:, None])[:, 0],
         total=float(whole @ whole),
         trace=float(diagonal.sum()),

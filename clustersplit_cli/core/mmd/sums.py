@@ -47,7 +47,7 @@ class GroupSums:
 
 
 @dataclass(frozen=True)
-class Place:
+class TilePlace:
     """Where a block of a kernel matrix is."""
 
     rows: slice
@@ -106,9 +106,9 @@ def over_tiles(
     kernel: Kernel,
     order: Rows,
     workers: Workers,
-    reduce: Callable[[Place, Floats], Result],
+    reduce: Callable[[TilePlace, Floats], Result],
     progress: Progress = silent,
-) -> Iterator[tuple[Place, Result]]:
+) -> Iterator[tuple[TilePlace, Result]]:
     """Reduce the blocks on and above the diagonal of the kernel matrix of the rows `order`.
 
     The blocks depend on the number of rows alone, and results come in a fixed order. `reduce` gets a block's
@@ -117,8 +117,8 @@ def over_tiles(
     pieces = tiles(len(order), TILE)
     jobs = [(i, j) for i in range(len(pieces)) for j in range(i, len(pieces))]
 
-    def one(job: tuple[int, int]) -> tuple[Place, Result]:
-        place = Place(*(slice(*pieces[piece]) for piece in job))
+    def one(job: tuple[int, int]) -> tuple[TilePlace, Result]:
+        place = TilePlace(*(slice(*pieces[piece]) for piece in job))
         block = features.take(order[place.rows])
         if place.is_on_diagonal:
             values = kernel.tile(block, block)
@@ -161,7 +161,7 @@ def exact_sums(
     diagonal = np.zeros(len(groups))
     rows = np.zeros((len(order), len(groups))) if per_row else None
 
-    def reduce(place: Place, values: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def reduce(place: TilePlace, values: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         across = np.add.reduceat(values, starts[place.columns.start], axis=1, dtype=np.float64)
         if place.is_on_diagonal:
             return across, values.diagonal().astype(np.float64)
@@ -211,8 +211,8 @@ def factor_sums(
         block = factors.unmixed(part)
         squares = 0.0
         if with_diagonal:
-            image = factors.mix(block.astype(np.float64, copy=False))
-            squares = float(np.vdot(image, image))
+            low_rank = factors.mix(block.astype(np.float64, copy=False))
+            squares = float(np.vdot(low_rank, low_rank))
         return code, block.sum(axis=0, dtype=np.float64), squares
 
     sums: NDArray[np.float64] | None = None
@@ -223,14 +223,14 @@ def factor_sums(
         diagonal[code] += squares
         progress("kernel", done, len(jobs))
     assert sums is not None
-    image = factors.mix(sums)
+    low_rank = factors.mix(sums)
     sizes = np.array([len(group) for group in groups], dtype=np.int64)
     rows = None
     if per_row:
-        weights = factors.unmix(image.T)
+        weights = factors.unmix(low_rank.T)
         parts = workers.map(lambda job: np.asarray(factors.unmixed(job[1]) @ weights, np.float64), jobs)
         rows = np.concatenate(list(parts))
-    return GroupSums(sizes, image @ image.T, diagonal if with_diagonal else None, rows)
+    return GroupSums(sizes, low_rank @ low_rank.T, diagonal if with_diagonal else None, rows)
 
 
 def geometry_sums(geometry: Geometry, groups: Sequence[Rows]) -> GroupSums:

@@ -56,7 +56,7 @@ class Candidate:
 
 
 REFINING = ("lloyd", "leap", "polish")
-"""Phases that refine splits, on the kernel itself once they come from an image of it."""
+"""Phases that refine splits, on the kernel itself once they come from an approximation of it."""
 UNMEASURED = float("nan")
 """In a trace: a step whose Psi the next descent will state."""
 LONGEST_TRACE = 24
@@ -107,8 +107,8 @@ def best_distinct(candidates: Sequence[Candidate], count: int, one_in: int = CLO
 def best_varied(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """The `count` best candidates, three in four of them far from each other.
 
-    Where an image of the kernel prefers one optimum and the kernel another, the best candidates on the image
-    may all lead to the former.
+    Where a low-rank kernel prefers one optimum and the kernel itself another, the best candidates on the
+    former may all lead to its own.
     """
     varied = best_distinct(candidates, count - count // 4, VARIED)
     others = [

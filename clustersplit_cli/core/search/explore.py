@@ -11,7 +11,7 @@ from clustersplit_cli.core.assignment.selection import Assigner
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.search.candidate import Candidate, best_distinct, best_varied
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
@@ -54,9 +54,9 @@ def explore(
 
     Parameters
     ----------
-    subproblem : the problem to descend in, on a low-rank image of the kernel or on the kernel itself.
+    subproblem : the problem to descend in, on a low-rank approximation of the kernel or on the kernel itself.
     starts : (n, r)
-    every_step : whether the steps in between are worth keeping; on an image they need not lower Psi.
+    every_step : whether the steps in between are worth keeping; on a low-rank kernel they need not lower Psi.
     """
     end = descend(
         subproblem,
@@ -124,7 +124,7 @@ class Perturber:
 
     Attributes
     ----------
-    factors : (n, p), of an image of the kernel.
+    factors : (n, p), of an approximation of the kernel.
     refiner : refines splits further than descents do, where that is cheap.
     """
 
@@ -239,7 +239,7 @@ def agree(subproblem: Problem, candidates: list[Candidate]) -> bool:
 
 
 def are_slow(candidates: list[Candidate]) -> bool:
-    """Whether starts took many steps: there are many optima then, and an image may prefer a poorer one."""
+    """Whether starts took many steps: there are many optima, and a low-rank kernel may prefer a poor one."""
     return sum(len(candidate.trace) - 1 for candidate in candidates) >= MANY_STEPS * len(candidates)
 
 
@@ -250,11 +250,11 @@ def _projections(factors: Floats, count: int, rng: np.random.Generator) -> Float
 
 
 FAINT = 0.1
-"""Share of the kernel's scatter below which an image says little about it."""
+"""Share of the kernel's scatter below which a low-rank kernel says little about it."""
 VAGUE = 0.2
 """The same below which it is not worth exploring from scratch again."""
 PROMISING = 0.95
-"""Share of the best split's explained scatter below which a split on the image is not worth refining."""
+"""Share of the best split's explained scatter below which a split is not worth refining."""
 POLISHED = 4
 """Candidates that are polished on larger problems."""
 GENTLE = 0.5
@@ -292,18 +292,18 @@ class Exploration:
         projections: Floats = np.zeros((limits.n, 0))
         if self.subproblem is not None:
             directions = perturbation_directions(self.subproblem.factors, (3 * count) // 4, rng)
-            projections = self.subproblem.image.spread(directions)
+            projections = self.subproblem.low_rank.spread(directions)
         return perturbed_splits(limits, best.witness, projections, count, rng, GENTLE)
 
 
 def explore_low_rank(
     context: SearchContext,
-    image: Image,
+    low_rank: LowRankKernel,
     refiner: Refiner,
     most: int | None,
     rngs: Sequence[np.random.Generator],
 ) -> Exploration:
-    """Explore an image of the kernel, on a sample of the rows if they are many, or a small problem itself.
+    """Explore a low-rank kernel, on a sample of the rows if they are many, or a small problem itself.
 
     Of the starts four in five follow leading directions of the kernel, the others are random.
 
@@ -316,7 +316,7 @@ def explore_low_rank(
     problem, effort, progress = context.problem, context.effort, context.progress
     sample_rng, start_rng, noise_rng = rngs
     is_small = problem.n <= SMALL
-    subproblem = make_subproblem(problem, image, context.workers, sample_rng)
+    subproblem = make_subproblem(problem, low_rank, context.workers, sample_rng)
     names, starts = _starts(subproblem.problem, subproblem.factors, context.restarts, start_rng)
     assigner, max_iter = context.assigner.on(subproblem.problem.constraints), context.max_iter
     ends = explore(
@@ -371,7 +371,7 @@ def explore_near_diagonal(context: SearchContext, most: int, rng: np.random.Gene
 def _patience(effort: Effort, ends: list[Candidate], *, is_easy: bool, is_faint: bool) -> int:
     """Rounds of perturbation that may bring nothing: more of them where descents are short.
 
-    Where starts agree there is little left to find, and on a faint image what is found means little.
+    Where starts agree there is little left to find, and on a faint approximation what is found means little.
     """
     if is_easy:
         return min(effort.patience, 1)
@@ -381,7 +381,7 @@ def _patience(effort: Effort, ends: list[Candidate], *, is_easy: bool, is_faint:
 
 
 def _promising(explored: Problem, candidates: list[Candidate]) -> list[Candidate]:
-    """The splits that the kernel itself may put first although its image does not."""
+    """The splits that the kernel itself may put first although its approximation does not."""
     explained = np.array([explored.ssq_total - candidate.psi for candidate in candidates])
     keep = explained >= PROMISING * explained.max()
     return [candidate for candidate, kept in zip(candidates, keep, strict=True) if kept]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells, bounded
 from clustersplit_cli.core.constraints.families import FREE, VAL
-from clustersplit_cli.core.constraints.groups import NOBODY, TAKEN, UnitParts, best_pairs
+from clustersplit_cli.core.constraints.groups import NOBODY, TAKEN, GroupParts, best_pairs
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.protocol import Geometry
@@ -24,11 +24,11 @@ from clustersplit_cli.core.search.candidate import shortened
 from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.core.search.partition_search import PartitionSolution
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.solution import Run, Step
+from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.progress import Progress, silent
 
 
-def unit_problem(problem: Problem, requirements: Requirements) -> Problem:
+def group_problem(problem: Problem, requirements: Requirements) -> Problem:
     """The problem over units; units with the same rows in every cell may be exchanged."""
     units = requirements.units
     assert units is not None
@@ -60,9 +60,9 @@ WORTHWHILE = 1e-5
 Doubles = NDArray[np.float64]
 
 
-def search_unit_parts(
+def search_group_parts(
     geometry: Geometry,
-    parts: UnitParts,
+    parts: GroupParts,
     *,
     restarts: int,
     max_iter: int,
@@ -88,7 +88,7 @@ def search_unit_parts(
     winner = min(range(len(ends)), key=lambda run: ends[run].psi)
     best = ends[winner] = _perturb(kernel, parts, ends[winner], max_iter, effort, perturb_rng, progress)
     runs = tuple(
-        Run(
+        Restart(
             name,
             len(end.trace) - 1,
             end.psi,
@@ -124,7 +124,7 @@ class _GroupCandidate:
     converged: bool = False
 
 
-def _measured(kernel: Geometry, parts: UnitParts, labels: Labels) -> _GroupCandidate:
+def _measured(kernel: Geometry, parts: GroupParts, labels: Labels) -> _GroupCandidate:
     marks = (labels[:, None] == np.arange(parts.quotas.k)).astype(np.float64)
     product, inside = kernel.measure(marks)
     sizes = marks.T @ parts.sizes
@@ -132,7 +132,7 @@ def _measured(kernel: Geometry, parts: UnitParts, labels: Labels) -> _GroupCandi
     return _GroupCandidate(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
 
 
-def _refine(kernel: Geometry, parts: UnitParts, labels: Labels, max_iter: int) -> _GroupCandidate:
+def _refine(kernel: Geometry, parts: GroupParts, labels: Labels, max_iter: int) -> _GroupCandidate:
     """Exchange units between every two parts until nothing lowers Psi."""
     now = _measured(kernel, parts, labels)
     trace = [now.psi]
@@ -158,7 +158,7 @@ def _refine(kernel: Geometry, parts: UnitParts, labels: Labels, max_iter: int) -
 
 def _perturb(
     kernel: Geometry,
-    parts: UnitParts,
+    parts: GroupParts,
     best: _GroupCandidate,
     max_iter: int,
     effort: Effort,
@@ -181,7 +181,7 @@ def _perturb(
     return best
 
 
-def _exchanged(kernel: Geometry, parts: UnitParts, state: _GroupCandidate, a: int, b: int) -> int:
+def _exchanged(kernel: Geometry, parts: GroupParts, state: _GroupCandidate, a: int, b: int) -> int:
     """Take the best exchanges between two parts that lower Psi, in place; return how many."""
     labels, inside = state.labels, state.inside
     sizes = state.sizes
@@ -226,7 +226,7 @@ def _exchanged(kernel: Geometry, parts: UnitParts, state: _GroupCandidate, a: in
 
 def _gains(
     kernel: Geometry,
-    parts: UnitParts,
+    parts: GroupParts,
     state: _GroupCandidate,
     a: int,
     b: int,
@@ -253,7 +253,7 @@ def _gains(
 
 
 def _starts(
-    kernel: Geometry, parts: UnitParts, restarts: int, rng: np.random.Generator
+    kernel: Geometry, parts: GroupParts, restarts: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Labels]]:
     """As they were dealt out, around seeds far apart, and at random."""
     n_random = max(1, restarts // 5)
@@ -270,7 +270,7 @@ def _starts(
             yield f"random-{run - (restarts - n_random)}", parts.cheaper(parts.first, costs)
 
 
-def _seed_costs(kernel: Geometry, parts: UnitParts, rng: np.random.Generator) -> Doubles:
+def _seed_costs(kernel: Geometry, parts: GroupParts, rng: np.random.Generator) -> Doubles:
     """Squared distances of every unit's rows to units far from each other (k-means++), but for constants."""
     everybody, sizes = np.arange(kernel.n), parts.sizes
     own = kernel.diagonal / sizes
@@ -287,7 +287,7 @@ def _seed_costs(kernel: Geometry, parts: UnitParts, rng: np.random.Generator) ->
     return np.stack(costs, axis=1)
 
 
-def _mmd(kernel: Geometry, parts: UnitParts, end: _GroupCandidate) -> float:
+def _mmd(kernel: Geometry, parts: GroupParts, end: _GroupCandidate) -> float:
     """The mean MMD between parts, from Psi through the ANOVA identity."""
     n = float(end.sizes.sum())
     whole = float(kernel.measure(np.ones((kernel.n, 1)))[1][0])

@@ -9,7 +9,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment.selection import Assigner, cheaper_orientation
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.search.problem import Discrepancy, Members, Problem, discrepancy, recalled, shifted
+from clustersplit_cli.core.search.problem import (
+    MeasuredSplits,
+    Members,
+    Problem,
+    discrepancy,
+    recalled,
+    shifted,
+)
 from clustersplit_cli.progress import Progress, silent
 
 PROSPECT = 10.0
@@ -46,7 +53,7 @@ class Descent:
 class _Batch:
     """The state of a batch under way; a step is taken only by the splits whose Psi it lowers."""
 
-    def __init__(self, problem: Problem, starts: Members, state: Discrepancy) -> None:
+    def __init__(self, problem: Problem, starts: Members, state: MeasuredSplits) -> None:
         # One split a row: picking some of the splits then copies whole rows.
         self.problem, self.dtype = problem, state.witness.dtype
         self.members = starts.T.copy()

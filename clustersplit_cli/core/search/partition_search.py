@@ -10,12 +10,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.candidate import joined, shortened
 from clustersplit_cli.core.search.partition import Labels, PartAssigner, State, measure, remeasure
-from clustersplit_cli.core.search.solution import Run, Step
+from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.progress import Progress, silent
 
@@ -23,7 +23,7 @@ SMALL = 2048
 """Up to this many rows a pass over the kernel itself costs next to nothing."""
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 12
 WORTHWHILE = 2e-5
-"""A step that explains less than this share of scatter more is none worth taking on an image."""
+"""A step that explains less than this share of scatter more is none worth taking on a low-rank kernel."""
 PERTURBED = 0.15
 """Share of the rows that are drawn again in a perturbed partition."""
 
@@ -50,14 +50,14 @@ class PartitionSolution:
 
     labels: Labels
     steps: tuple[Step, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[Restart, ...]
     winner: int
     converged: bool
 
 
 def search_partition(
     geometry: Geometry,
-    image: Image,
+    low_rank: LowRankKernel,
     assigner: PartAssigner,
     *,
     restarts: int,
@@ -70,13 +70,13 @@ def search_partition(
 
     Parameters
     ----------
-    image : a low-rank image of the kernel, on which starts descend if there are many rows.
+    low_rank : a low-rank approximation of the kernel, on which starts descend if there are many rows.
     """
     start_rng, perturb_rng = rng.spawn(2)
-    factors = image.factors(np.arange(geometry.n))
+    factors = low_rank.factors(np.arange(geometry.n))
     names, starts = _starts(assigner, factors, restarts, start_rng)
     is_small = geometry.n <= SMALL
-    explored = geometry if is_small else image_geometry(factors, assigner.workers)
+    explored = geometry if is_small else low_rank_geometry(factors, assigner.workers)
     candidates = [
         PartitionCandidate(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])
     ]
@@ -316,7 +316,7 @@ def _perturb(
 
 def _runs(
     geometry: Geometry, names: Sequence[str], ends: Sequence[PartitionCandidate], k: int
-) -> tuple[Run, ...]:
+) -> tuple[Restart, ...]:
     """Measure where all starts ended, on the kernel itself and in float64."""
     labels = np.stack([candidate.labels for candidate in ends], axis=1)
     state = measure(geometry, labels, k, np.float64)
@@ -328,7 +328,7 @@ def _runs(
         squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
         psi = float(state.psi[run])
         trace = shortened(candidate.trace, psi)
-        runs.append(Run(name, candidate.steps, psi, float(np.sqrt(squared)), candidate.converged, trace))
+        runs.append(Restart(name, candidate.steps, psi, float(np.sqrt(squared)), candidate.converged, trace))
     return tuple(runs)
 
 

@@ -69,7 +69,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Discrepancy:
+class MeasuredSplits:
     """MMD², objective and squared-distance differences of a batch of splits, all from one product s = K z.
 
     Attributes
@@ -86,14 +86,14 @@ class Discrepancy:
     difference: NDArray[Any]
 
 
-def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> Discrepancy:
+def discrepancy(problem: Problem, members: Members, dtype: DTypeLike) -> MeasuredSplits:
     """Compare the two sides of every split in the batch with one multiplication by K."""
     counts = problem.counts(members)
     found = problem.geometry.measure_splits(members, counts, dtype)
     return _from_products(problem, counts[0], found)
 
 
-def shifted(problem: Problem, members: Members, before: Members, witness: Floats) -> Discrepancy:
+def shifted(problem: Problem, members: Members, before: Members, witness: Floats) -> MeasuredSplits:
     """The same for splits close to splits whose witness is known.
 
     Of a kernel that is held entry by entry, only the rows that change sides are multiplied.
@@ -122,7 +122,7 @@ def squared_mmd(problem: Problem, members: Members) -> NDArray[np.float64]:
     return problem.geometry.split_energy(members, problem.counts(members))
 
 
-def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> Discrepancy:
+def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[np.float64]) -> MeasuredSplits:
     """The same for splits whose witness and objective are known: nothing is multiplied by K."""
     n_val, n_train = counts = problem.counts(members)
     pair = n_val * n_train / problem.n_rows
@@ -131,7 +131,7 @@ def recalled(problem: Problem, members: Members, witness: Floats, psi: NDArray[n
     return _from_products(problem, n_val, products)
 
 
-def _from_products(problem: Problem, n_val: NDArray[np.int64], found: SplitProducts) -> Discrepancy:
+def _from_products(problem: Problem, n_val: NDArray[np.int64], found: SplitProducts) -> MeasuredSplits:
     n, mmd_squared = problem.n_rows, found.mmd_squared
     n_train = n - n_val
     # Centroids a = 1_V/|V|, b = 1_T/|T|: |a|² - |b|² = (a - b)'K(a + b), and a + b = (2 + (|T| - |V|) z)/n.
@@ -140,7 +140,7 @@ def _from_products(problem: Problem, n_val: NDArray[np.int64], found: SplitProdu
     difference = -2.0 * found.witness
     shift = centroid_gap.astype(difference.dtype)
     difference += shift if problem.sizes is None else problem.sizes[:, None] * shift
-    return Discrepancy(found.witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
+    return MeasuredSplits(found.witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
 
 
 @dataclass(frozen=True)

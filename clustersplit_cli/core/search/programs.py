@@ -1,7 +1,7 @@
 """The search where cells cannot be decided one by one: several families, or units that stay together.
 
 The same descents, perturbations and exchanges as elsewhere, with a program for every assignment step.
-Programs cost far more than passes over a low-rank image, so there are fewer of them.
+Programs cost far more than passes over a low-rank approximation, so there are fewer of them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ from clustersplit_cli.core.constraints.program import Assignment, Limits, Progra
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import Image
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import Candidate, best_distinct
 from clustersplit_cli.core.search.explore import explore
-from clustersplit_cli.core.search.groups import first_choice, unit_problem
+from clustersplit_cli.core.search.groups import first_choice, group_problem
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
 from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.search import ROUNDS, different, different_optima
-from clustersplit_cli.core.search.solution import Account, Solution, are_measured_coarsely, measure_runs
+from clustersplit_cli.core.search.solution import (
+    ProgramAccount,
+    Solution,
+    are_measured_coarsely,
+    measure_runs,
+)
 from clustersplit_cli.core.search.starts import perturbation_directions, spectral_scores
 from clustersplit_cli.errors import SolverError
 from clustersplit_cli.progress import Progress, silent
@@ -60,7 +65,7 @@ class ProgramAssigner:
     program: Program
     limits: Limits
     workers: Workers
-    account: Account = field(default_factory=Account)
+    account: ProgramAccount = field(default_factory=ProgramAccount)
 
     def choose(self, costs: NDArray[Any], present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Solve one program per column of costs."""
@@ -97,12 +102,12 @@ class Coupling:
     requirements: Requirements
     solver: str
     workers: Workers
-    account: Account = field(default_factory=Account)
+    account: ProgramAccount = field(default_factory=ProgramAccount)
 
     @classmethod
     def of(cls, problem: Problem, requirements: Requirements, solver: str, workers: Workers) -> Coupling:
         """Make units the atoms, if there are units."""
-        over = problem if requirements.units is None else unit_problem(problem, requirements)
+        over = problem if requirements.units is None else group_problem(problem, requirements)
         return cls(over, requirements, solver, workers)
 
     def assigner(self, *, at_last: bool) -> Assigner:
@@ -133,7 +138,7 @@ class Coupling:
 
     def random_splits(self, streams: Sequence[np.random.Generator]) -> Members:
         """Draw one split of the rows per stream that meets all bounds, by random keys; shape (n, r)."""
-        starter = replace(self, account=Account()).starter()  # these programs are none of the search's
+        starter = replace(self, account=ProgramAccount()).starter()  # these programs are none of the search's
         return self.to_rows(starter.choose(self.keys(streams)))
 
     def keys(self, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
@@ -181,11 +186,11 @@ class CoupledSearch:
 
     Attributes
     ----------
-    image : a low-rank image of the coupling's kernel, over its atoms.
+    low_rank : a low-rank approximation of the coupling's kernel, over its atoms.
     """
 
     coupling: Coupling
-    image: Image
+    low_rank: LowRankKernel
     restarts: int
     max_iter: int
     effort: Effort
@@ -201,11 +206,11 @@ class CoupledSearch:
         coupling, problem = self.coupling, self.coupling.problem
         starter = coupling.starter()
         start_rng, noise_rng = self.rng.spawn(2)
-        factors = self.image.factors(np.arange(problem.n))
+        factors = self.low_rank.factors(np.arange(problem.n))
         is_whole = problem.n <= SMALL
         subproblem = problem
         if not is_whole:
-            subproblem = replace(problem, geometry=image_geometry(factors, coupling.workers))
+            subproblem = replace(problem, geometry=low_rank_geometry(factors, coupling.workers))
         names, starts = _starts(coupling, factors, starter, self.restarts, start_rng)
         often = coupling.assigner(at_last=False)
         ends = explore(

@@ -1,4 +1,4 @@
-"""Where a search explores: a low-rank image of the kernel, on a sample of the rows if they are many."""
+"""Where a search explores: a low-rank kernel, on a sample of the rows if they are many."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import restricted_to, sample_rows
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import Image, explored_rows
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.core.search.candidate import Candidate
@@ -25,14 +25,14 @@ CHOSEN_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Subproblem:
-    """Where a search explores: an image of the kernel on some of the rows, or a small problem itself.
+    """Where a search explores: an approximation of the kernel on some of the rows, or a small problem itself.
 
     Attributes
     ----------
     whole : the problem on all rows.
     problem : the one to explore.
     rows : its rows.
-    image : the image along the directions that matter within cells.
+    low_rank : the low-rank kernel along the directions that matter within cells.
     factors : its factors on `rows`.
     workers : choose among all rows.
     """
@@ -40,7 +40,7 @@ class Subproblem:
     whole: Problem
     problem: Problem
     rows: NDArray[np.int64]
-    image: Image
+    low_rank: LowRankKernel
     factors: Floats
     workers: Workers
 
@@ -60,7 +60,7 @@ class Subproblem:
         weights = split_weights(
             np.stack([candidate.members for candidate in candidates], axis=1), self.factors.dtype
         )
-        scores = self.image.spread(self.factors.T @ weights)
+        scores = self.low_rank.spread(self.factors.T @ weights)
         selection = at_targets(self.whole.constraints)
 
         def choose(runs: tuple[int, int]) -> Members:
@@ -93,8 +93,10 @@ class Subproblem:
         return replace(candidate, members=ordered(candidate.members), passed=passed)
 
 
-def make_subproblem(problem: Problem, image: Image, workers: Workers, rng: np.random.Generator) -> Subproblem:
-    """Choose the rows to explore on, and condense the image to the directions that matter on them."""
+def make_subproblem(
+    problem: Problem, low_rank: LowRankKernel, workers: Workers, rng: np.random.Generator
+) -> Subproblem:
+    """Choose the rows to explore on, and condense the kernel to the directions that matter on them."""
     limits = problem.constraints
     rows = np.arange(problem.n)
     if problem.n > SMALL:
@@ -103,10 +105,10 @@ def make_subproblem(problem: Problem, image: Image, workers: Workers, rng: np.ra
         # Cell by cell, so that choosing within cells need not gather them.
         rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
     part = restricted_to(limits, rows)
-    condensed = image.condensed(limits, workers)
+    condensed = low_rank.condensed(limits, workers)
     factors = condensed.factors(rows, workers)
     if problem.n <= SMALL:
         return Subproblem(problem, problem, rows, condensed, factors, workers)
-    # Passes over the image are too short to be worth handing out.
-    explored = Problem(image_geometry(factors, workers.alone()), part)
+    # Passes over the low-rank kernel are too short to be worth handing out.
+    explored = Problem(low_rank_geometry(factors, workers.alone()), part)
     return Subproblem(problem, explored, rows, condensed, factors, workers)

@@ -1,7 +1,7 @@
 """From many starts to one split.
 
-Passes over a large kernel are what a search costs. So it explores a low-rank image of the kernel, on a
-sample of the rows if they are many, where a pass is almost free, and refines only the best candidates on
+Passes over a large kernel are what a search costs. So it explores a low-rank kernel, on a sample of
+the rows if they are many, where a pass is almost free, and refines only the best candidates on
 the kernel itself.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
-from clustersplit_cli.core.geometry.low_rank import Image
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.search.bounded import Carried, RefinedSplits, bounded_lloyd, carry_over
 from clustersplit_cli.core.search.candidate import Candidate, are_close, best_distinct
 from clustersplit_cli.core.search.context import SearchContext
@@ -43,7 +43,7 @@ FINAL_ROUNDS = 50
 
 @dataclass(frozen=True)
 class Explored:
-    """Where starts lead, seen on an image of the kernel.
+    """Where starts lead, seen on an approximation of the kernel.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSplit:
     """A converged split, what it measures in float64, and the attempt that led to it."""
 
     members: Members
@@ -82,8 +82,8 @@ class Found:
     best: Candidate
 
 
-def needs_image(problem: Problem) -> bool:
-    """Whether a search explores a low-rank image; no image of a very narrow kernel tells anything."""
+def needs_low_rank(problem: Problem) -> bool:
+    """Whether a search explores a low-rank kernel; that of a very narrow kernel tells nothing."""
     return problem.n <= SMALL or not (problem.geometry.is_nonnegative and is_nearly_diagonal(problem))
 
 
@@ -95,11 +95,11 @@ class SplitSearch:
 
     Attributes
     ----------
-    image : a low-rank image of the problem's kernel; None where `needs_image` says that there need be none.
+    low_rank : approximates the problem's kernel; None where it needs none, see `needs_low_rank`.
     """
 
     context: SearchContext
-    image: Image | None
+    low_rank: LowRankKernel | None
     rng: np.random.Generator
 
     def solve(self) -> Solution:
@@ -107,10 +107,10 @@ class SplitSearch:
         return self.account(self.refine(self.explore()))
 
     def explore(self) -> Explored:
-        """See where starts lead on an image of the kernel, and carry the best over to all rows."""
+        """See where starts lead on an approximation of the kernel, and carry the best over to all rows."""
         return self._explored(self._efforts[0])
 
-    def refine(self, explored: Explored) -> Found:
+    def refine(self, explored: Explored) -> FoundSplit:
         """Refine the best splits, and perturb the best of all."""
         first = self._attempt(explored)
         attempts = [first, *(self._attempt(self._explored(effort)) for effort in self._efforts[1:])]
@@ -123,9 +123,9 @@ class SplitSearch:
                 best = best.through("enumerate", [np.packbits(members)])
         is_measured = best is attempt.refined.best
         measured = (attempt.refined.measured if is_measured else None) or evaluate(problem, best.members)
-        return Found(best.members, measured, attempt, best)
+        return FoundSplit(best.members, measured, attempt, best)
 
-    def account(self, found: Found) -> Solution:
+    def account(self, found: FoundSplit) -> Solution:
         """Measure where all starts ended and the steps that led to the best split."""
         attempt, best = found.attempt, found.best
         names = attempt.exploration.names
@@ -140,7 +140,7 @@ class SplitSearch:
         )
         return Solution(found.members, steps, runs, best.start, best.converged, measured=found.measured)
 
-    def different(self, found: Found, count: int) -> tuple[Members, ...]:
+    def different(self, found: FoundSplit, count: int) -> tuple[Members, ...]:
         """Up to `count` different local optima, the best one found among them."""
         self.context.progress("others", 0, 0)
         exploration, (rng,) = found.attempt.exploration, self.rng.spawn(1)
@@ -174,7 +174,7 @@ class SplitSearch:
     def refiner(self) -> Refiner:
         """Refines splits on the kernel itself."""
         problem = self.context.problem
-        most = None if problem.n <= SMALL or not needs_image(problem) else POLISHED
+        most = None if problem.n <= SMALL or not needs_low_rank(problem) else POLISHED
         return Refiner(
             problem, self.context.assigner, self.context.max_iter, ROUGH_ROUNDS, FINAL_ROUNDS, most
         )
@@ -203,18 +203,18 @@ class SplitSearch:
 
     def _explore(self, effort: Effort, rngs: Sequence[np.random.Generator]) -> Exploration:
         context = replace(self.context, effort=effort)
-        if not needs_image(context.problem):
+        if not needs_low_rank(context.problem):
             return explore_near_diagonal(context, effort.near_diagonal, rngs[0])
-        assert self.image is not None
+        assert self.low_rank is not None
         most = POLISHED if context.problem.n > LARGE and not self.is_bounded else None
-        return explore_low_rank(context, self.image, self.refiner, most, rngs)
+        return explore_low_rank(context, self.low_rank, self.refiner, most, rngs)
 
     def _perturb_best(
         self, exploration: Exploration, best: Candidate, effort: Effort, rng: np.random.Generator
     ) -> Candidate:
-        """Perturb the best split on the kernel itself, where splits are dearer than on its image."""
+        """Perturb the best split on the kernel itself, where splits are dearer than on its approximation."""
         context, problem = self.context, self.context.problem
-        # The image of a kernel that is held as factors lacks little of it: starts that agree are right.
+        # What approximates a kernel held as factors lacks little of it: starts that agree are right.
         is_clear = exploration.have_agreed and problem.geometry.is_low_rank
         is_worthwhile = SMALL < problem.n <= CHEAP_ROWS and are_slow(exploration.ends) and not is_clear
         rounds = effort.cheap_rounds if is_worthwhile else effort.exact_rounds

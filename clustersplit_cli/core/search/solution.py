@@ -25,10 +25,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
+class Restart:
     """Where one start ended, and Psi on the way there, from its initial split on.
 
-    Steps that were taken on an image of the kernel are as the image saw them, shifted to end at `psi`.
+    Steps on a low-rank kernel have the Psi that they have there, shifted to end at `psi`.
     """
 
     start: str
@@ -40,7 +40,7 @@ class Run:
 
 
 @dataclass
-class Account:
+class ProgramAccount:
     """How the programs of a search went: solved, of these with integers, and stopped before the end."""
 
     solved: int = 0
@@ -59,11 +59,11 @@ class Solution:
 
     members: Members
     steps: tuple[Step, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[Restart, ...]
     winner: int
     converged: bool
     optima: tuple[Members, ...] = ()
-    account: Account | None = None
+    account: ProgramAccount | None = None
     measured: Evaluation | None = None
 
 
@@ -74,7 +74,7 @@ def measure_runs(
     best: Candidate,
     known: Mapping[bytes, float] = MappingProxyType({}),
     measured: Evaluation | None = None,
-) -> tuple[tuple[Run, ...], tuple[Step, ...]]:
+) -> tuple[tuple[Restart, ...], tuple[Step, ...]]:
     """Measure where all starts ended and what the winner passed, on the kernel itself.
 
     Parameters
@@ -102,7 +102,7 @@ def measure_runs(
         psi[[best.start, -1]] = measured.psi
     scatter = problem.ssq_total if measured is None else measured.ssq_total
     runs = tuple(
-        Run(
+        Restart(
             name,
             candidate.iterations,
             float(value),
@@ -132,7 +132,7 @@ def _mmd(problem: Problem, candidate: Candidate, explained: float) -> float:
 def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:
     """Keep the steps that led down to the end.
 
-    A step taken on the image lowers Psi there; on the kernel itself it may be a detour.
+    A step taken on the low-rank kernel lowers Psi there; on the kernel itself it may be a detour.
     """
     kept: list[tuple[str, float]] = []
     for phase, value in zip(reversed(phases), reversed(psi), strict=True):

@@ -16,7 +16,7 @@ from clustersplit_cli.core.geometry import spectrum
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import Image, LandmarkColumns, make_image
+from clustersplit_cli.core.geometry.low_rank import LandmarkColumns, LowRankKernel, make_low_rank
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits
@@ -46,7 +46,7 @@ def true_optimum(problem: Problem) -> float:
 
 
 def upper(problem: Problem) -> float:
-    image = make_image(problem.geometry, np.random.default_rng(1))
+    image = make_low_rank(problem.geometry, np.random.default_rng(1))
     return mmd_upper_bound(problem, image)
 
 
@@ -100,7 +100,7 @@ def test_leading_pairs_alone_would_not_bound(workers: Workers, monkeypatch: pyte
     monkeypatch.setattr(spectrum, "LEADING", 1)
     X = np.array([[0.0]] * 4 + [[9.0]] * 4 + [[50.0]] + [[59.0]])
     problem = problem_of(X, "rbf", 1.0, cells([0] * 8 + [1] * 2, "0.5"), workers)
-    blind = Image(
+    blind = LowRankKernel(
         LandmarkColumns(problem.geometry, np.array([8])), np.eye(1)
     )  # sees nothing of the first eight rows
     best = true_optimum(problem)
@@ -200,7 +200,7 @@ def test_company_bounds_narrow_kernels(workers: Workers) -> None:
     X = np.repeat(middles, 2, axis=0) + 0.05 * rng.normal(size=(400, 2))
     limits = cells([0] * 400, "0.2")
     problem = problem_of(X, "rbf", 1.0, limits, workers)
-    image = make_image(problem.geometry, np.random.default_rng(1))
+    image = make_low_rank(problem.geometry, np.random.default_rng(1))
     closest = np.argsort(-problem.row_sums[::2])[:40]
     members = np.zeros(400, dtype=bool)
     members[2 * closest] = members[2 * closest + 1] = True
@@ -225,7 +225,7 @@ def test_rounding_never_takes_a_tight_bound_below_what_splits_reach(holdout: str
     X = rng.standard_t(2, size=(3000, 30)).astype(np.float32)
     limits = cells([0] * len(X), holdout)
     problem = problem_of(X, "rbf", 20.0, limits, workers)
-    image = make_image(problem.geometry, np.random.default_rng(1))
+    image = make_low_rank(problem.geometry, np.random.default_rng(1))
     bound = mmd_upper_bound(problem, image)
     for split in random_splits(limits, rng.spawn(5)).T:
         reached = float(np.sqrt(evaluate(problem, split).mmd_squared))

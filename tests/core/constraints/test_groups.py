@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.core.constraints.cells import Cells
-from clustersplit_cli.core.constraints.groups import UnitParts, deal_out
+from clustersplit_cli.core.constraints.groups import GroupParts, form_parts
 from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
 from clustersplit_cli.core.constraints.tolerance import smallest_tolerance
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
 from clustersplit_cli.core.parallel import pool
-from clustersplit_cli.core.search.groups import search_unit_parts
+from clustersplit_cli.core.search.groups import search_group_parts
 from clustersplit_cli.errors import InfeasibleError
 
 
@@ -52,10 +52,10 @@ def psi(K: np.ndarray, labels: np.ndarray) -> float:
     return float(np.trace(K) - sum(K[np.ix_(rows, rows)].sum() / len(rows) for rows in parts))
 
 
-def search(K: np.ndarray, parts: UnitParts, seed: int = 0) -> Any:
+def search(K: np.ndarray, parts: GroupParts, seed: int = 0) -> Any:
     with pool(1) as workers:
         geometry = DenseGeometry(SymmetricMatrix.of(K), K.diagonal().copy(), workers)
-        return search_unit_parts(
+        return search_group_parts(
             geometry,
             parts,
             restarts=6,
@@ -75,9 +75,9 @@ def test_dealing_out_keeps_units_whole_and_states_the_tolerance_it_needs(data: A
     quotas = fold_quotas(cells_of(codes), k)
     if int(units.max()) + 1 < k:
         with pytest.raises(InfeasibleError, match="cannot make"):
-            deal_out(quotas, units, None)
+            form_parts(quotas, units, None)
         return
-    found = deal_out(quotas, units, None)
+    found = form_parts(quotas, units, None)
     counts = found.counts(found.first)
     assert (counts.sum(axis=0) > 0).all()
     assert ((counts >= found.quotas.lower) & (counts <= found.quotas.upper)).all()
@@ -94,7 +94,7 @@ def test_the_tolerance_is_the_smallest_of_all_on_small_problems(seed: int) -> No
     rng = np.random.default_rng(seed)
     units = np.repeat(np.arange(8), rng.integers(1, 6, 8))
     quotas = fold_quotas(cells_of(rng.integers(0, 2, len(units))), 2)
-    found = deal_out(quotas, units, None)
+    found = form_parts(quotas, units, None)
     smallest = min(
         needed(quotas, found.table, labels) for labels in every_choice(8, 2) if len(set(labels.tolist())) == 2
     )
@@ -115,7 +115,7 @@ def test_no_choice_within_the_smallest_tolerances_has_sizes_nearer_to_the_shares
         if seed < 6
         else part_quotas(cells, shares, [Fraction(0)] * len(cells.sizes), pins)
     )
-    found = deal_out(quotas, units, None)
+    found = form_parts(quotas, units, None)
     goals = [share * n for share in found.quotas.shares]
 
     def off(labels: np.ndarray) -> Fraction:
@@ -145,7 +145,7 @@ def test_the_search_finds_the_best_of_all_choices_on_small_problems(seed: int) -
     rows = rng.normal(size=(len(units), 2)) + 2 * rng.normal(size=(7, 2))[units]
     K = np.exp(-0.3 * ((rows[:, None] - rows[None]) ** 2).sum(axis=2))
     quotas = fold_quotas(cells_of(np.zeros(len(units))), 3)
-    parts = deal_out(quotas, units, Fraction(1, 2))
+    parts = form_parts(quotas, units, Fraction(1, 2))
     solution = search(K, parts)
     choices = [
         labels
@@ -161,7 +161,7 @@ def test_psi_falls_along_every_start_and_ends_where_it_is_measured() -> None:
     codes = rng.integers(0, 3, 200)
     rows = rng.normal(size=(200, 3))
     K = np.exp(-0.2 * ((rows[:, None] - rows[None]) ** 2).sum(axis=2))
-    parts = deal_out(fold_quotas(cells_of(codes), 4), units, None)
+    parts = form_parts(fold_quotas(cells_of(codes), 4), units, None)
     solution = search(K, parts)
     assert solution.steps[-1].psi == pytest.approx(psi(K, solution.labels))
     assert solution.runs[solution.winner].psi == min(run.psi for run in solution.runs)
@@ -184,11 +184,11 @@ def test_a_tolerance_that_none_meet_is_refused_with_one_that_would_do() -> None:
     units = np.repeat([0, 1], [7, 3])
     quotas = fold_quotas(cells_of(np.zeros(10)), 2)
     with pytest.raises(InfeasibleError, match=r"within --tolerance 0\.1 of its share") as caught:
-        deal_out(quotas, units, Fraction(1, 10))
+        form_parts(quotas, units, Fraction(1, 10))
     assert caught.value.hint is not None and "--tolerance 0.300001 " in caught.value.hint
-    assert deal_out(quotas, units, Fraction(31, 100)).tolerance == Fraction(31, 100)
+    assert form_parts(quotas, units, Fraction(31, 100)).tolerance == Fraction(31, 100)
     with pytest.raises(InfeasibleError, match="2 units that stay together cannot make 3 parts"):
-        deal_out(fold_quotas(cells_of(np.zeros(10)), 3), units, None)
+        form_parts(fold_quotas(cells_of(np.zeros(10)), 3), units, None)
 
 
 def test_a_unit_goes_where_its_rows_are_forced() -> None:
@@ -197,10 +197,10 @@ def test_a_unit_goes_where_its_rows_are_forced() -> None:
     pins = np.full(12, -1)
     pins[[0, 3]] = [1, 0]
     quotas = part_quotas(cells_of(np.zeros(12)), shares, [Fraction(0)], pins)
-    found = deal_out(quotas, units, None)
+    found = form_parts(quotas, units, None)
     assert (found.first[0], found.first[1], found.tolerance) == (1, 0, 0)
     K = np.exp(-((np.arange(12.0)[:, None] - np.arange(12.0)) ** 2))
     assert search(K, found).labels[:4].tolist() == [1, 1, 0, 0]
     pins[1] = 0
     with pytest.raises(InfeasibleError, match="must stay together with rows that are forced"):
-        deal_out(part_quotas(cells_of(np.zeros(12)), shares, [Fraction(0)], pins), units, None)
+        form_parts(part_quotas(cells_of(np.zeros(12)), shares, [Fraction(0)], pins), units, None)

@@ -7,7 +7,7 @@ import pytest
 
 from clustersplit_cli.core.constraints.cells import Cells, bounded
 from clustersplit_cli.core.geometry.factored import FactoredKernel
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.problem import Problem, evaluate
 
@@ -22,7 +22,7 @@ def test_sums_of_factors_give_what_the_kernel_gives(mixed: bool) -> None:
     one = np.array([60])
     limits = bounded(Cells(np.zeros(60, np.int64), ({},), one), one // 3, one // 3, one // 3)
     with pool(1) as workers:
-        found = evaluate(Problem(image_geometry(rows, workers), limits), members)
+        found = evaluate(Problem(low_rank_geometry(rows, workers), limits), members)
     kernel = FactoredKernel(60, factors.sum(axis=0), mixing, float((rows**2).sum()), 0.0)
     state = kernel.state(factors[members].sum(axis=0), n_val)
     assert state.n_val, state.n_train == (n_val, 60 - n_val)

@@ -14,7 +14,7 @@ from clustersplit_cli.core.geometry.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.geometry.factored import FactorGeometry, OwnFactors
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Prepared, prepare
-from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
@@ -160,7 +160,7 @@ def test_rows_near_their_mean_need_no_centring(
 @pytest.mark.parametrize("rank", [3, 5, 40])
 def test_an_image_of_few_factors_is_the_kernel_itself(rank: int, workers: Workers) -> None:
     held, _ = build("linear", np.random.default_rng(6).normal(size=(80, 5)), workers)
-    image = make_image(held, np.random.default_rng(0), rank)
+    image = make_low_rank(held, np.random.default_rng(0), rank)
     assert isinstance(image.source, OwnFactors) == (rank >= 5)
     if rank >= 5:
         factors, K = image.factors(np.arange(80), workers), held.apply(np.eye(80))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import bounded, joint_cells
 from clustersplit_cli.core.effort import NORMAL
-from clustersplit_cli.core.geometry.nystrom import image_geometry
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import Candidate
 from clustersplit_cli.core.search.explore import (
@@ -31,7 +31,7 @@ def subproblem(workers: Workers) -> Problem:
     """A problem whose total scatter is 1."""
     X = np.array([[1.0], [-1.0], [1.0], [-1.0]]) / 2
     quota = np.array([2])
-    return Problem(image_geometry(X, workers), bounded(joint_cells({}, 4), quota, quota, quota))
+    return Problem(low_rank_geometry(X, workers), bounded(joint_cells({}, 4), quota, quota, quota))
 
 
 def ends(*explained: float) -> list[Candidate]:
@@ -68,7 +68,7 @@ def scattered(workers: Workers) -> tuple[NDArray[np.float32], Problem]:
     factors = rng.standard_t(3, size=(1500, 40)).astype(np.float32)
     quotas = np.array([100, 150, 50])
     table = joint_cells({"label": (np.repeat([0, 1, 2], 500), [0, 1, 2])}, 1500)
-    return factors, Problem(image_geometry(factors, workers), bounded(table, quotas, quotas, quotas))
+    return factors, Problem(low_rank_geometry(factors, workers), bounded(table, quotas, quotas, quotas))
 
 
 def perturbed(
@@ -116,7 +116,9 @@ def test_no_more_islands_are_needed_once_one_comes_to_the_same(workers: Workers)
         np.float32
     )
     quota = np.array([300])
-    problem = Problem(image_geometry(factors, workers), bounded(joint_cells({}, 1500), quota, quota, quota))
+    problem = Problem(
+        low_rank_geometry(factors, workers), bounded(joint_cells({}, 1500), quota, quota, quota)
+    )
     selection, begun = Selection(problem.constraints), list[int]()
     starts = random_splits(problem.constraints, rng.spawn(3))
     perturb(

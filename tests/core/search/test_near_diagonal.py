@@ -13,7 +13,7 @@ from clustersplit_cli.core.constraints.cells import Cells, joint_cells, make_con
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_image
+from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_low_rank
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
@@ -77,7 +77,7 @@ def test_the_search_ends_near_the_bound_and_far_ahead_of_random_starts(
     end = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float64)
     best = problem.ssq_total - float(objectives(problem, end.members).min())
     assert explained(problem, found) > 1.04 * best
-    image = make_image(problem.geometry, np.random.default_rng(1))
+    image = make_low_rank(problem.geometry, np.random.default_rng(1))
     most = mmd_upper_bound(problem, image)
     assert 0.95 * most < np.sqrt(evaluate(problem, found.members).mmd_squared) <= most
     assert found.runs[found.winner].start.startswith("crowded-") and len(found.runs) == 10

@@ -19,7 +19,7 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
-from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.partition import (
     Labels,
@@ -167,7 +167,7 @@ def test_a_search_ends_at_a_certified_fixed_point_with_a_falling_trace(
     assigner = PartAssigner(quotas, workers, parts is not None)
     found = search_partition(
         geometry,
-        make_image(geometry, np.random.default_rng(0)),
+        make_low_rank(geometry, np.random.default_rng(0)),
         assigner,
         restarts=6,
         max_iter=100,
@@ -202,7 +202,7 @@ def test_the_best_partition_of_a_small_problem_is_found(workers: Workers) -> Non
     )
     found = search_partition(
         geometry,
-        make_image(geometry, np.random.default_rng(0)),
+        make_low_rank(geometry, np.random.default_rng(0)),
         PartAssigner(quotas, workers, False),
         restarts=20,
         max_iter=100,

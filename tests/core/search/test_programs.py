@@ -18,11 +18,11 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel, prepare
-from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.groups import first_choice, unit_problem
+from clustersplit_cli.core.search.groups import first_choice, group_problem
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.solution import Solution
@@ -47,7 +47,7 @@ def run(
     limits = asked.families[0] if asked.units is not None else asked.working
     problem = Problem(geometry, limits)
     coupling = Coupling.of(problem, asked, solver, workers)
-    image = make_image(coupling.problem.geometry, np.random.default_rng(0))
+    image = make_low_rank(coupling.problem.geometry, np.random.default_rng(0))
     search = CoupledSearch(
         coupling,
         image,
@@ -79,7 +79,7 @@ def test_a_problem_of_units_measures_what_the_problem_of_rows_measures(workers: 
     label = cells_of("label", np.zeros(40, int))
     asked = make_requirements([label], Fraction(1, 4), parse_tolerances(["1"]), units=units)
     rows = Problem(geometry, asked.families[0])
-    over_units = unit_problem(rows, asked)
+    over_units = group_problem(rows, asked)
     chosen = rng.random((asked.n_atoms, 4)) < 0.4
     np.testing.assert_allclose(objectives(over_units, chosen), objectives(rows, chosen[units]))
     by_rows, by_units = evaluate(rows, chosen[units][:, 0]), evaluate(over_units, chosen[:, 0])

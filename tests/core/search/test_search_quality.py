@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
-from clustersplit_cli.core.geometry.low_rank import make_image
+from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits, has_at_most
 from clustersplit_cli.core.search.lloyd import descend, leap
@@ -174,7 +174,7 @@ def test_spectral_starts_find_the_leading_direction(workers: Workers) -> None:
     X = np.stack([rng.normal(size=200) * 5, rng.normal(size=200)], axis=1) + labels[:, None] * 100.0
     limits = limits_of(labels)
     problem = problem_of(X, limits, workers, kernel="linear")
-    factors = make_image(problem.geometry, rng).factors(np.arange(200))
+    factors = make_low_rank(problem.geometry, rng).factors(np.arange(200))
     first, second = spectral_splits(limits, factors, 2).T
     for label in (0, 1):
         along = X[labels == label, 0]

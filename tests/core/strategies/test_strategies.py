@@ -16,7 +16,7 @@ from clustersplit_cli.core.baselines import (
     SEEDED,
     STRATEGIES,
     WITHOUT_QUOTAS,
-    Ground,
+    StrategyContext,
     equal_clusters,
     gaining_pairs,
     greedy,
@@ -48,11 +48,13 @@ def cells_of(codes: np.ndarray) -> Cells:
     return Cells(codes, tuple({"label": code} for code in range(len(sizes))), sizes)
 
 
-def make_ground(workers: Workers, seed: int = 0, holdout: str = "0.3") -> tuple[Ground, np.ndarray]:
+def make_ground(workers: Workers, seed: int = 0, holdout: str = "0.3") -> tuple[StrategyContext, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(N, 3)) + rng.integers(0, 2, (N, 1)) * 3.0
     limits = make_constraints(cells_of(rng.integers(0, 3, N)), Fraction(holdout))
-    return Ground(Problem(linear_geometry(Features(X), Kernel("linear"), workers), limits), workers), X
+    return StrategyContext(
+        Problem(linear_geometry(Features(X), Kernel("linear"), workers), limits), workers
+    ), X
 
 
 def meets_quotas(constraints: Constraints, members: Members) -> bool:
@@ -142,7 +144,7 @@ def test_greedy_works_where_all_rows_are_equal(workers: Workers) -> None:
     X = np.zeros((10, 2))
     limits = make_constraints(cells_of(np.zeros(10, dtype=int)), Fraction("0.2"))
     problem = Problem(linear_geometry(Features(X), Kernel("linear"), workers), limits)
-    assert greedy(Ground(problem, workers), np.random.default_rng(0)).sum() == 2
+    assert greedy(StrategyContext(problem, workers), np.random.default_rng(0)).sum() == 2
 
 
 def test_unconstrained_is_at_least_as_far_apart_as_any_split_with_quotas(workers: Workers) -> None:
