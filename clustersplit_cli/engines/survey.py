@@ -66,9 +66,10 @@ class ColumnSums:
         square = np.maximum(self.second.total() / n - offset**2, 0.0)
         deviation = np.where(self.high > self.low, np.sqrt(square), 0.0)
         largest = float(max(np.abs(self.low).max(), np.abs(self.high).max()))
-        return Moments(
-            self.shift + offset, np.full_like(deviation, np.inf) if self.overflows else deviation, largest
-        )
+        mean = self.shift + offset
+        if self.overflows:
+            deviation = np.full_like(deviation, np.inf)
+        return Moments(mean, deviation, largest, rest=(self.shift - mean) + offset)
 
     def merge(self, other: ColumnSums) -> None:
         """Add the sums of other rows."""

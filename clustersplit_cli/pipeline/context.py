@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
@@ -109,12 +109,12 @@ def hold_kernel(
     """Prepare the features, and hold the kernel the way the plan says."""
     with watch.step("prepare"):
         prepared = prepare_features(dataset.features, options, workers, streams.samples)
-    with watch.step("kernel"), ThreadPoolExecutor(1) as aside:
-        # What the kernel's values are like is asked for at the end, by the report.
-        is_rbf = options.kernel == "rbf"
-        seen = aside.submit(off_diagonal_spread, prepared, streams.samples) if is_rbf else None
+    with watch.step("kernel"):
+        spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+        prepared = prepared.resolving(spread)
         geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
-        spread = None if seen is None else seen.result()
+        n = geometry.n
+        prepared.require_digits(geometry.trace - geometry.grand_total / n, geometry.trace, n)
     return HeldKernel(memory, prepared, spread, geometry)
 
 

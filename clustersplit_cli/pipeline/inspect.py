@@ -23,7 +23,7 @@ from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.sample import SMALL
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
-from clustersplit_cli.errors import ClusterSplitError, InputError
+from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Streams, plan, requirements_of
 from clustersplit_cli.pipeline.local import CBC_CERTIFICATE_ROWS
@@ -144,7 +144,7 @@ def _widths(
     for rule in rules:
         try:
             found = prepared(rule)
-        except InputError:  # the median distance of mostly identical rows is 0
+        except (InputError, UsageError):  # the rule's width is 0, or too small or large for these rows
             continue
         values = off_diagonal_values(found, Streams.from_seed(options.seed).samples)
         assert found.kernel.gamma is not None

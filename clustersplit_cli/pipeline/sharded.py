@@ -275,7 +275,7 @@ class ShardedContext:
     def _largest_factor(self) -> float:
         """A bound on the absolute entries of F."""
         kernel = self.kernel
-        if kernel.prepared.kernel.name == "rbf":
+        if kernel.prepared.kernel.is_nonnegative:
             return 1.0
         values = kernel.plan.factors(
             kernel.plan.to_store(kernel.sample.raw[:1024], self.engine.workers.alone())
@@ -289,6 +289,7 @@ class ShardedContext:
         whole = FactoredKernel(
             kernel.surveyed.n, sums[:, -1], kernel.mixing, kernel.trace, kernel.trace_error
         )
+        kernel.prepared.require_digits(whole.ssq_total, whole.trace, whole.n)
         state = whole.state(sums[:, 0], int(counts[:, 0].sum()))
         return Ground(self.executor, limits, whole), Held(rule, state, counts[:, 0])
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells, Constraints, make_constraints
-from clustersplit_cli.core.geometry.features import Affine, Features, Moments, unit_rows
+from clustersplit_cli.core.geometry.features import Features, Moments, unit_rows
 from clustersplit_cli.core.geometry.kernels import (
     DEGENERACY_SAMPLE,
     MEDIAN_SAMPLE,
@@ -20,6 +20,7 @@ from clustersplit_cli.core.geometry.kernels import (
     Prepared,
     off_diagonal_spread,
     prepare_with,
+    unit_variance,
 )
 from clustersplit_cli.core.geometry.nystrom import estimated_trace, trace_rows
 from clustersplit_cli.core.geometry.protocol import choose_landmarks, shuffled
@@ -37,6 +38,9 @@ from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Streams
 from clustersplit_cli.progress import Stopwatch
+
+SMALLEST_DEVIATION = 1e-140
+"""Squares of smaller distances from the mean are not summed to all digits."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,8 @@ def prepare_kernel(
         if "spread" in wanted:
             seen = Features(at_hand.rows(wanted["spread"]), whole.steps, whole.dtype)
             spread = off_diagonal_spread(Prepared(prepared.kernel, seen, 1.0), np.random.default_rng(0))
+        prepared = prepared.resolving(spread)
+        whole = Features(at_hand.raw, prepared.features.steps, prepared.features.dtype)
     with watch.step("kernel"):
         stored = np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
         centres, mixing = None, None
@@ -219,13 +225,19 @@ def _standardized(raw: Features, options: CheckedOptions, surveyed: Surveyed) ->
     found = surveyed.moments
     if options.standardize == "zscore":
         varies = found.deviation > 0
+        if not np.isfinite(found.deviation).all() or (found.deviation[varies] < SMALLEST_DEVIATION).any():
+            raise InputError(
+                f"features are too large or too small to square: the largest absolute value is "
+                f"{found.largest:.3g}",
+                hint="use --engine local, or rescale the features",
+            )
         scale = 1 / np.where(varies, found.deviation, 1)
         assert surveyed.found.columns is not None
         reach = np.maximum(
             np.abs(surveyed.found.columns.low - found.mean), np.abs(surveyed.found.columns.high - found.mean)
         )
         after = Moments(np.zeros_like(scale), varies.astype(np.float64), float((reach * scale).max()))
-        return _Standardized(raw.then(Affine(found.mean, scale)), after)
+        return _Standardized(unit_variance(raw, found), after)
     features = raw
     if options.standardize == "l2":
         features = features.then(unit_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,14 +79,14 @@ def check_definition_in_pieces(
     ahead, layout, options = context.kernel, context.engine.layout, context.options
     kernel, n = ahead.prepared.kernel, ahead.surveyed.n
     spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
-    shift = ahead.surveyed.moments.mean
+    moments = ahead.surveyed.moments
+    shift = moments.mean
     if options.standardize == "zscore":
-        deviation = ahead.surveyed.moments.deviation
-        spelled = SpelledKernel(
-            kernel.name, kernel.gamma, kernel.degree, "zscore", shift, np.where(deviation > 0, deviation, 1.0)
-        )
-    if options.standardize == "zscore" or not spelled.is_translatable:
+        deviation = np.where(moments.deviation > 0, moments.deviation, 1.0)
+        spelled = replace(spelled, mean=moments.mean, rest=moments.rest, deviation=deviation)
         shift = np.zeros(layout.width)
+    if kernel.origin is not None:
+        spelled = replace(spelled, origin=shift)
     sizes = (given.refined.split.state.n_val, n)
     if ahead.mixing is None:
         found = define_linear(context.executor, spelled, shift, sizes)

@@ -161,6 +161,7 @@ def _check_definition(report: Mapping[str, Any], context: LocalSplit, members: M
             gamma=kernel.gamma,
             degree=kernel.degree,
             standardize=context.options.standardize,
+            centred=kernel.origin is not None,
             landmarks=geometry.landmarks,
             workers=context.workers,
             on_done=lambda done, total: context.progress("definition", done, total),

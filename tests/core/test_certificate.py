@@ -108,7 +108,7 @@ def test_rounding_is_no_gap_where_all_costs_vanish(certify: Certifier, workers: 
         rng = np.random.default_rng(seed)
         n = int(rng.integers(20, 200))
         X = rng.normal(size=(n, 4))
-        prepared = prepare(Features(X), "rbf", (1e-30, 1e-17, 1e-16, 1e-15)[seed % 4], 3, workers, rng)
+        prepared = prepare(Features(X), "rbf", (1e-20, 1e-17, 1e-16, 1e-15)[seed % 4], 3, workers, rng)
         limits = make_constraints(joint_cells({}, n), Fraction("0.3"))
         problem = Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
         found, _ = check(certify, problem, fixed_point(problem, rng))

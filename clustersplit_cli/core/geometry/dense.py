@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.geometry.features import Features, Floats
-from clustersplit_cli.core.geometry.kernels import Kernel, half_squares
+from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.protocol import KERNEL_TILE, ByProducts, kernel_diagonal
 from clustersplit_cli.core.geometry.spectrum import Spectrum, dense_spectrum
@@ -149,7 +149,7 @@ def dense_geometry(
     dtype = np.float32 if features.raw.dtype.itemsize <= 4 else np.float64
     matrix = SymmetricMatrix.empty(n, dtype, KERNEL_TILE)
     # Rows are needed once per tile: mapping them all beforehand pays while they are fewer than the kernel's.
-    rows, halves = _mapped(features, workers) if features.shape[1] <= n else (None, None)
+    rows, terms = _mapped(features, kernel, workers) if features.shape[1] <= n else (None, None)
     diagonal = kernel_diagonal(features, kernel, workers)
 
     def block(start: int, stop: int) -> Floats:
@@ -159,7 +159,7 @@ def dense_geometry(
         index, (left, right) = job
         strip, first = matrix.strips[index], index * KERNEL_TILE
         here, there = (first, first + len(strip)), (first + left, first + right)
-        known = None if halves is None else (halves[slice(*here)], halves[slice(*there)])
+        known = None if terms is None else (terms[slice(*here)], terms[slice(*there)])
         target = strip[:, left:right]
         kernel.tile(block(*here), block(*there), known, target)
         if left == 0:
@@ -194,16 +194,16 @@ def dense_geometry(
     )
 
 
-def _mapped(features: Features, workers: Workers) -> tuple[Floats, Floats]:
-    """All rows after all maps, and half their squared lengths."""
+def _mapped(features: Features, kernel: Kernel, workers: Workers) -> tuple[Floats, Floats]:
+    """All rows after all maps, and their terms."""
     rows: Floats = np.empty(features.shape, features.dtype)
-    halves: Floats = np.empty(len(rows), features.dtype)
+    terms: Floats = np.empty(len(rows), features.dtype)
 
     def one(tile: tuple[int, int]) -> None:
-        halves[slice(*tile)] = half_squares(features.write(*tile, rows[slice(*tile)]))
+        terms[slice(*tile)] = kernel.terms(features.write(*tile, rows[slice(*tile)]))
 
     workers.run(one, tiles(len(rows), MAPPED_ROWS))
-    return rows, halves
+    return rows, terms
 
 
 def _sums(tile: Floats, square: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -122,7 +122,8 @@ class Features:
 class Moments:
     """Column means and standard deviations, and the largest absolute entry.
 
-    On request also the squared length of every row less the mean, and the sum of these rows: not quite zero.
+    `rest` is what the means lack for being rounded. On request also the squared length of every row less the
+    mean, and the sum of these rows: not quite zero.
     """
 
     mean: NDArray[np.float64]
@@ -130,6 +131,7 @@ class Moments:
     largest: float
     squares: NDArray[np.float64] | None = None
     remainder: NDArray[np.float64] | None = None
+    rest: NDArray[np.float64] | None = None
 
     @property
     def total_variance(self) -> float:
@@ -185,9 +187,12 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
             block /= unit
         return np.asarray(np.einsum("ij,ij->j", block, block), dtype=np.float64), remainder
 
-    scatter, rest = np.zeros(d), np.zeros(d)
-    for scatter_part, rest_part in workers.map(column_scatter, blocks):
+    scatter, summed = np.zeros(d), np.zeros(d)
+    for scatter_part, remainder in workers.map(column_scatter, blocks):
         scatter += scatter_part
-        rest += 0.0 if rest_part is None else rest_part
+        summed += 0.0 if remainder is None else remainder
     largest_entry = float(largest.max(initial=0.0))
-    return Moments(mean, np.sqrt(scatter / n) * unit, largest_entry, squares, rest if by_row else None)
+    deviation = np.sqrt(scatter / n) * unit
+    return Moments(
+        mean, deviation, largest_entry, squares, summed if by_row else None, (first - mean) + offset
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,20 @@ STANDARDIZATIONS = ("none", "zscore", "l2")
 FLOAT32_SAFE_SQUARED_LENGTH = 1e3
 # Sums over all pairs of rows, of squares of this size, stay within float64's range.
 LARGEST_SUM, SMALLEST_VARIANCE = 1e300, 1e-290
+LARGEST_VALUE = 1e140
+"""Kernel values whose squares can be summed. Squares of values below one over it would be lost, too."""
+NEARLY_CONSTANT = 1e-2
+"""Scatter per row of rbf kernels below which their values are too close to 1 for float32."""
+DIGITS = 1e-5
+"""What reports promise: no number is off by more than this share of the scatter that it is a part of."""
+FEWEST_DIGITS = {"f": 3e-3, "d": 1e-9}
+"""The least scatter, relative to the kernel's trace, that float32 and float64 give to the promised digits."""
+SMALLEST_WIDTH, LARGEST_WIDTH = 1e-25, 1e9
+"""Of gamma times the total variance: beyond them, what exponents differ by is lost to rounding."""
+FARTHEST = 8.0
+"""Deviations from zero that float32 takes off before rows are scaled to length one."""
+LEAST_TURN, LEAST_FLOAT32_TURN = 1e-18, 1e-3
+"""Total variances of rows of length one below which rounding shows, in float64 and in float32."""
 ROUNDING = 1e-12
 LOWEST_EXPONENT = {"f": -42.0, "d": -345.0}
 """Exponents in float32 and float64 below which a kernel value, or its square, would be subnormal: processors
@@ -32,12 +46,19 @@ DEGENERACY_SAMPLE = 500
 class Kernel:
     """A kernel with its parameters resolved to numbers.
 
-    `gamma` is None for linear and cosine, `degree` is None for all but polynomial.
+    Attributes
+    ----------
+    gamma : None for linear and cosine.
+    degree : None for all but polynomial.
+    origin : (d,) the point o that prepared rows are relative to, if its image is taken for the zero of the
+        kernel's space: K(x, y) - K(x, o) - K(y, o) + K(o, o) in place of K(x, y). No scatter and no MMD
+        changes, and what all values have in common takes no digits from what they differ by.
     """
 
     name: str
     gamma: float | None = None
     degree: int | None = None
+    origin: NDArray[np.float64] | None = field(default=None, compare=False)
 
     @property
     def is_linear(self) -> bool:
@@ -47,62 +68,127 @@ class Kernel:
     @property
     def is_nonnegative(self) -> bool:
         """Whether no kernel value can be negative."""
-        return self.name == "rbf"
+        return self.name == "rbf" and self.origin is None
+
+    def plain(self, rows: Floats) -> tuple[Kernel, Floats]:
+        """The kernel with its own zero, and some prepared rows as it takes them."""
+        if self.origin is None:
+            return self, rows
+        return replace(self, origin=None), rows + self.origin
 
     def tile(
         self,
         left: Floats,
         right: Floats,
-        halves: tuple[Floats, Floats] | None = None,
+        known: tuple[Floats, Floats] | None = None,
         out: Floats | None = None,
     ) -> Floats:
         """Kernel values between two blocks of *prepared* rows, shapes (a, d), (b, d) -> (a, b).
 
         Parameters
         ----------
-        halves : half the squared lengths of both blocks' rows, where they are known.
+        known : the `terms` of both blocks' rows, if they are at hand.
         out : where to put the values, which may be held in less precision than they are computed in.
         """
         # numpy walks over rows that do not follow each other through small buffers, at twice the time: only
         # the last step writes to such a place.
         is_direct = out is not None and out.dtype == left.dtype and (self.is_linear or out.flags.c_contiguous)
         values: Floats = np.matmul(left, right.T, out=out if is_direct else None)
+        terms = known or (self.terms(left), self.terms(right))
         if self.name == "rbf":
             # Prepared rows carry sqrt(2 gamma): exp(-gamma |x - y|^2) = exp(x.y - |x|^2/2 - |y|^2/2).
-            of_left, of_right = halves or (half_squares(left), half_squares(right))
-            values -= of_left[:, None]
-            values -= of_right[None, :]
-        return self.of_products(values, values if out is None else out)
+            values -= terms[0][:, None]
+            values -= terms[1][None, :]
+        return self.of_products(values, values if out is None else out, terms)
 
-    def of_products(self, products: Floats, out: Floats) -> Floats:
+    def terms(self, rows: Floats) -> Floats:
+        """What a value takes of each prepared row besides inner products; shape (a,)."""
+        if self.name == "rbf":
+            return half_squares(rows)
+        if self.origin is None:
+            return np.zeros(len(rows), rows.dtype)
+        assert self.gamma is not None
+        return np.asarray(rows @ (self.gamma * self.origin).astype(rows.dtype))
+
+    def of_products(self, products: Floats, out: Floats, terms: tuple[Floats, Floats]) -> Floats:
         """Put into `out` the kernel values of rows whose inner products, for rbf their exponents, are given.
 
         Parameters
         ----------
         products : are not kept.
+        terms : of the rows and of the columns.
         """
         if self.name == "rbf":
             lowest = max(LOWEST_EXPONENT[products.dtype.char], LOWEST_EXPONENT[out.dtype.char])
             np.clip(products, lowest, 0, out=products)
-            np.exp(products, out=out)
+            if self.origin is None:
+                np.exp(products, out=out)
+            else:
+                np.expm1(products, out=products)
+                products -= np.expm1(-terms[0])[:, None]
+                products -= np.expm1(-terms[1])[None, :]
+                out[...] = products
         elif self.name == "polynomial":
             assert self.gamma is not None and self.degree is not None
             products *= self.gamma
-            products += 1
-            np.power(products, self.degree, out=out)
+            if self.origin is None:
+                products += 1
+                np.power(products, self.degree, out=out)
+            else:
+                out[...] = self._polynomial(products, terms[0][:, None], terms[1][None, :])
         elif out is not products:
             out[...] = products
         return out
 
+    def _polynomial(self, products: Floats, left: Floats, right: Floats) -> Floats:
+        """Polynomial kernel values around an origin o, without the difference of four large numbers.
+
+        With c = gamma o.o + 1 and terms a and b, the kernel's base c + a + b + p is q + r, where
+        q = (c + a)(c + b)/c and r = p - a b/c. So K(x, y) - K(x, o) - K(y, o) + K(o, o) is the sum of
+        (q + r)^m - q^m and c^m ((1 + a/c)^m - 1) ((1 + b/c)^m - 1), which are kernels themselves.
+
+        Parameters
+        ----------
+        products : gamma times inner products of rows relative to o.
+        left, right : terms of rows and columns, of shapes that broadcast with the products.
+        """
+        assert self.gamma is not None and self.degree is not None and self.origin is not None
+        c = self.gamma * float(self.origin @ self.origin) + 1.0
+        a, b = left / c, right / c
+        grown = _power_difference(c * (1.0 + a) * (1.0 + b), products - c * a * b, self.degree)
+        half, one = c ** (self.degree / 2), np.ones((), products.dtype)
+        alone = [half * _power_difference(one, of_rows, self.degree) for of_rows in (a, b)]
+        grown += alone[0] * alone[1]
+        return grown
+
     def diagonal(self, rows: Floats) -> NDArray[np.float64]:
         """Kernel values of prepared rows with themselves."""
-        if self.name == "rbf":
+        if self.name == "rbf" and self.origin is None:
             return np.ones(len(rows))
-        squares = 2.0 * half_squares(rows.astype(np.float64, copy=False))
+        exact = rows.astype(np.float64, copy=False)
+        values = 2.0 * half_squares(exact)
+        if self.name == "rbf":
+            values = -2.0 * np.expm1(-values / 2.0)
         if self.name == "polynomial":
             assert self.gamma is not None and self.degree is not None
-            squares = (self.gamma * squares + 1.0) ** self.degree
-        return np.asarray(squares, dtype=np.float64)
+            if self.origin is None:
+                values = (self.gamma * values + 1.0) ** self.degree
+            else:
+                terms = self.terms(exact)
+                values = self._polynomial(self.gamma * values, terms, terms)
+        return np.asarray(values, dtype=np.float64)
+
+
+def _power_difference(base: Floats, step: Floats, degree: int) -> Floats:
+    """Compute (base + step)^degree - base^degree to the digits that `step` has, by squaring."""
+    raised, power, difference = base + step, base, step
+    for bit in f"{degree:b}"[1:]:
+        difference = difference * (2.0 * power + difference)
+        power = power * power
+        if bit == "1":
+            difference = difference * raised + power * step
+            power = power * base
+    return np.array(difference)
 
 
 def half_squares(rows: Floats) -> NDArray[np.floating[Any]]:
@@ -116,24 +202,72 @@ class Prepared:
 
     `spread_ratio` is the largest column standard deviation over the smallest non-zero one, after
     standardizing. `moments` are those of the features before they were centred, where rows were looked at.
+    `width` is gamma times the total variance; None where the kernel has no gamma.
     """
 
     kernel: Kernel
     features: Features
     spread_ratio: float
     moments: Moments | None = None
+    width: float | None = None
+
+    def resolving(self, spread: KernelSpread | None) -> Prepared:
+        """Take the centre of the rows for the zero of an rbf kernel whose values hardly differ.
+
+        Parameters
+        ----------
+        spread : of a sample of rows; the same for every engine.
+        """
+        if spread is None or spread.scatter >= NEARLY_CONSTANT:
+            return self
+        origin = np.zeros(self.features.shape[1])
+        features = Features(self.features.raw, self.features.steps, np.float64)
+        return replace(self, kernel=replace(self.kernel, origin=origin), features=features)
+
+    def require_digits(self, scatter: float, trace: float, n: int) -> None:
+        """Refuse a kernel whose rounding would show in the digits that reports promise.
+
+        Parameters
+        ----------
+        scatter, trace : of the kernel of n rows.
+
+        Raises
+        ------
+        InputError
+            With the value, its limit and what to do.
+        """
+        held = "f" if self.features.raw.dtype.itemsize <= 4 and not self.kernel.is_linear else "d"
+        rounding = FEWEST_DIGITS[held] * trace
+        if self.kernel.name == "rbf" and self.width is not None:
+            # Exponents are differences of numbers of this size.
+            rounding = max(rounding, 8.0 * float(np.finfo(np.float64).eps) * self.width * n / DIGITS)
+        if scatter >= rounding and np.isfinite(trace):
+            return
+        raise InputError(
+            f"the {self.kernel.name} kernel's values differ by too little: their scatter is {scatter:.3g}, "
+            f"and less than {rounding:.3g} is not known to the promised digits",
+            hint="use --standardize zscore, another --gamma, or --kernel linear",
+        )
 
 
 def standardize(features: Features, how: str, workers: Workers) -> Features:
     """Apply `--standardize`: nothing, unit variance per column, or unit length per row."""
     if how == "zscore":
         found = moments(features, workers)
-        # A constant column carries nothing: centring makes it zero, so its scale is irrelevant.
-        scale = 1 / np.where(found.deviation > 0, found.deviation, 1)
-        return features.then(Affine(found.mean, scale))
+        return unit_variance(features, found)
     if how == "l2":
         return features.then(unit_rows)
     return features
+
+
+def unit_variance(features: Features, found: Moments) -> Features:
+    """Centre every column and divide it by its deviation."""
+    # A constant column carries nothing: centring makes it zero, so its scale is irrelevant.
+    scale = 1 / np.where(found.deviation > 0, found.deviation, 1)
+    if found.rest is None or not np.any(np.abs(found.rest) * scale > ROUNDING):
+        return features.then(Affine(found.mean, scale))
+    # The mean of columns far from zero is rounded by more than what is left of them tolerates.
+    return features.then(Affine(found.mean, 1.0)).then(Affine(found.rest, scale))
 
 
 def prepare(
@@ -146,8 +280,8 @@ def prepare(
 ) -> Prepared:
     """Resolve the kernel's width and map the features for it.
 
-    RBF and linear kernels see centred features: distances and MMD do not change under a common shift,
-    and rounding errors shrink.
+    Kernels see centred features: distances and MMD do not change under a common shift, and rounding errors
+    shrink. A polynomial kernel is told where the centre was.
 
     Raises
     ------
@@ -182,36 +316,72 @@ def prepare_with(
     _refuse_unusable(found, n)
     varying = found.deviation[found.deviation > 0]
     spread_ratio = float(varying.max() / varying.min())
+    width = None
+    is_turned = unit_rows in features.steps
+    fits_float32 = not is_turned or (total_variance > LEAST_FLOAT32_TURN and _start_near_zero(features))
+    if is_turned and total_variance < LEAST_TURN:
+        raise InputError(
+            f"all rows point almost the same way: scaled to length one, their total variance is "
+            f"{total_variance:.3g}, below {LEAST_TURN:g}",
+            hint="use --standardize zscore with another kernel than cosine",
+        )
     if name in ("linear", "cosine"):
         kernel = Kernel(name)
         features = features.then(Affine(found.mean, 1.0))
-        in_range = 1e-15 < total_variance < 1e30 and found.largest < 1e15
+        if not 1 / LARGEST_VALUE < total_variance < LARGEST_VALUE:
+            raise _not_squared(found)
+        in_range = fits_float32 and 1e-15 < total_variance < 1e30 and found.largest < 1e15
     else:
-        width = resolve_gamma(gamma, features, total_variance, rng)
+        factor = resolve_gamma(gamma, features, total_variance, rng)
+        width = factor * total_variance
+        _refuse_width(factor, total_variance, LARGEST_WIDTH if name == "rbf" else np.inf)
+        in_range = fits_float32
         if name == "rbf":
-            if not width * total_variance * n < LARGEST_SUM:
-                raise UsageError(
-                    f"--gamma {width:g} is too large for features of total variance {total_variance:.3g}",
-                    hint="try --gamma scale",
-                )
-            kernel = Kernel(name, gamma=width)
-            features = features.then(Affine(found.mean, float(2 * np.sqrt(width / 2))))
-            in_range = 8 * width * total_variance < FLOAT32_SAFE_SQUARED_LENGTH
+            kernel = Kernel(name, gamma=factor)
+            features = features.then(Affine(found.mean, float(2 * np.sqrt(factor / 2))))
+            in_range &= 8 * width < FLOAT32_SAFE_SQUARED_LENGTH
         else:
-            kernel = Kernel(name, gamma=width, degree=degree)
+            in_range &= not features.steps  # what they round is not the same for all rows
             with np.errstate(over="ignore"):
-                reach = float((1 + width * np.square(found.largest) * d) ** np.float64(degree))
+                reach = float((1 + factor * np.square(np.float64(found.largest)) * d) ** np.float64(degree))
             # Kernels of features of up to 32 bits are held in float32.
-            if not reach < (1e30 if features.raw.dtype.itemsize <= 4 else LARGEST_SUM / n**2):
+            if not reach < (1e30 if features.raw.dtype.itemsize <= 4 else LARGEST_VALUE):
                 raise InputError(
                     f"the polynomial kernel of degree {degree} overflows on features of up to "
                     f"{found.largest:.3g}",
                     hint="use a smaller --degree or --gamma, or --standardize zscore",
                 )
-            in_range = 1e-15 < found.largest < 1e15 and 1e-30 < width < 1e30
+            in_range &= 1e-15 < found.largest < 1e15 and 1e-30 < factor < 1e30
     in_range &= all(step.suits_float32 for step in features.steps if isinstance(step, Affine))
     precision = np.float32 if features.raw.dtype.itemsize <= 4 and in_range else np.float64
-    return Prepared(kernel, Features(features.raw, features.steps, precision), spread_ratio)
+    if name == "polynomial":
+        # Rows in either precision are relative to the very same point.
+        centre = found.mean.astype(precision).astype(np.float64)
+        kernel = Kernel(name, gamma=factor, degree=degree, origin=centre)
+        features = features.then(Affine(centre, 1.0))
+    return Prepared(kernel, Features(features.raw, features.steps, precision), spread_ratio, width=width)
+
+
+def _start_near_zero(features: Features) -> bool:
+    """Whether no centred column was far from zero, so that float32 gives rows their direction."""
+    shifts = [
+        step.shift * step.scale
+        for step in features.steps
+        if isinstance(step, Affine) and step.shift is not None
+    ]
+    return all(float(np.abs(shift).max(initial=0.0)) < FARTHEST for shift in shifts)
+
+
+def _refuse_width(gamma: float, total_variance: float, largest: float) -> None:
+    """Refuse a gamma with which distances between rows, or what exponents differ by, are lost to rounding."""
+    width = gamma * total_variance
+    if not SMALLEST_WIDTH <= width <= largest:
+        is_small, limit = width < SMALLEST_WIDTH, SMALLEST_WIDTH if width < SMALLEST_WIDTH else largest
+        raise UsageError(
+            f"--gamma {gamma:g} is too {'small' if is_small else 'large'} for features of total variance "
+            f"{total_variance:.3g}: their product is beyond {limit:g}",
+            hint="try --gamma scale",
+        )
 
 
 def _refuse_unusable(found: Moments, n: int) -> None:
@@ -222,11 +392,15 @@ def _refuse_unusable(found: Moments, n: int) -> None:
             hint="choose other columns with --columns",
         )
     if not SMALLEST_VARIANCE < found.total_variance < LARGEST_SUM / n**2:
-        size = "small" if found.total_variance < 1 else "large"
-        raise InputError(
-            f"features are too {size} to square: the largest absolute value is {found.largest:.3g}",
-            hint="use --standardize zscore, or rescale the features",
-        )
+        raise _not_squared(found)
+
+
+def _not_squared(found: Moments) -> InputError:
+    size = "small" if found.total_variance < 1 else "large"
+    return InputError(
+        f"features are too {size} to square: the largest absolute value is {found.largest:.3g}",
+        hint="use --standardize zscore, or rescale the features",
+    )
 
 
 def parse_gamma(text: str) -> str | float:
@@ -280,10 +454,11 @@ def sampled_squared_distances(features: Features, size: int, rng: np.random.Gene
 
 @dataclass(frozen=True)
 class KernelSpread:
-    """The 1st and 99th percentile of off-diagonal kernel values on a sample of rows."""
+    """The 1st and 99th percentile of off-diagonal kernel values on a sample of rows, and scatter per row."""
 
     low: float
     high: float
+    scatter: float = 1.0
 
     @property
     def is_near_zero(self) -> bool:
@@ -301,12 +476,15 @@ def off_diagonal_values(prepared: Prepared, rng: np.random.Generator) -> NDArray
     n = prepared.features.shape[0]
     rows = np.sort(rng.choice(n, size=min(n, DEGENERACY_SAMPLE), replace=False))
     sample = prepared.features.take(rows, dtype=np.float64)
-    return np.asarray(prepared.kernel.tile(sample, sample)[np.triu_indices(len(rows), k=1)])
+    kernel, sample = prepared.kernel.plain(sample)
+    return np.asarray(kernel.tile(sample, sample)[np.triu_indices(len(rows), k=1)])
 
 
 def off_diagonal_spread(prepared: Prepared, rng: np.random.Generator) -> KernelSpread:
     """Look at the kernel's off-diagonal values on a seeded sample of rows."""
     values = off_diagonal_values(prepared, rng)
     low, high = len(values) // 100, len(values) - 1 - len(values) // 100
+    n = min(prepared.features.shape[0], DEGENERACY_SAMPLE)
+    scatter = (1.0 - float(values.mean())) * (n - 1) / n
     values.partition([low, high])
-    return KernelSpread(float(values[low]), float(values[high]))
+    return KernelSpread(float(values[low]), float(values[high]), scatter)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.factored import CONVERTED_BYTES, SPAN_ROWS, FactorGeometry, Uncentred, cut
 from clustersplit_cli.core.geometry.features import Affine, Features, Floats, Moments
-from clustersplit_cli.core.geometry.kernels import Kernel, half_squares
+from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.protocol import (
     KERNEL_TILE,
     choose_landmarks,
@@ -208,27 +208,30 @@ class Centres:
     Attributes
     ----------
     rows : (q, d), prepared for the kernel.
+    terms : (q,), of these rows.
     carrying : (q, d), or (q, d + 2) with the columns 1 and -|y|²/2.
     """
 
     kernel: Kernel
     rows: Floats
+    terms: Floats
     carrying: Floats
 
     @classmethod
     def of(cls, kernel: Kernel, rows: Floats) -> Centres:
         """Take prepared rows."""
+        terms = kernel.terms(rows)
         if kernel.name != "rbf":
-            return cls(kernel, rows, rows)
-        return cls(kernel, rows, np.column_stack([rows, np.ones(len(rows), rows.dtype), -half_squares(rows)]))
+            return cls(kernel, rows, terms, rows)
+        return cls(kernel, rows, terms, np.column_stack([rows, np.ones(len(rows), rows.dtype), -terms]))
 
     def compare(self, features: Features, start: int, stop: int, out: Floats) -> NDArray[np.float64]:
         """Put kernel values of rows start..stop with all landmarks into `out`; return their sums, (q,)."""
         d = self.rows.shape[1]
         rows: Floats = np.empty((stop - start, self.carrying.shape[1]), features.dtype)
-        features.write(start, stop, rows[:, :d])
+        terms = self.kernel.terms(features.write(start, stop, rows[:, :d]))
         if self.kernel.name == "rbf":
-            rows[:, d] = -half_squares(rows[:, :d])
+            rows[:, d] = -terms
             rows[:, d + 1] = 1
         products: Floats = np.matmul(
             rows, self.carrying.T, out=out if out.dtype == rows.dtype and out.flags.c_contiguous else None
@@ -236,5 +239,6 @@ class Centres:
         summed = np.zeros(len(self.rows))
         for top in range(0, stop - start, VALUE_ROWS):
             some = slice(top, min(stop - start, top + VALUE_ROWS))
-            summed += self.kernel.of_products(products[some], out[some]).sum(axis=0, dtype=np.float64)
+            values = self.kernel.of_products(products[some], out[some], (terms[some], self.terms))
+            summed += values.sum(axis=0, dtype=np.float64)
         return summed

@@ -206,7 +206,7 @@ def weighted_row_sums(geometry: Geometry, weights: Floats) -> NDArray[np.float64
 
 def kernel_diagonal(features: Features, kernel: Kernel, workers: Workers) -> NDArray[np.float64]:
     """Kernel value of every row with itself, in float64."""
-    if kernel.name == "rbf":
+    if kernel.is_nonnegative:
         return np.ones(features.shape[0])
     parts = workers.map(
         lambda tile: kernel.diagonal(features.block(*tile, dtype=np.float64)), features.row_tiles()

@@ -7,7 +7,8 @@ quantities; it takes the raw features and spells every kernel out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def by_definition(
     gamma: float | None,
     degree: int | None,
     standardize: str,
+    centred: bool,
     landmarks: NDArray[np.int64] | None,
     workers: Workers,
     on_done: Callable[[int, int], None] = lambda done, total: None,
@@ -47,13 +49,16 @@ def by_definition(
     Parameters
     ----------
     raw : (n, d)
+    centred : whether the mean of the rows is the zero of the kernel's space.
     landmarks : rows of a Nyström approximation; None for the exact kernel.
     """
     whole = raw.astype(np.float64)
     spelled = SpelledKernel(kernel, gamma, degree, standardize, *_column_statistics(whole, standardize))
     rows = spelled.rows(whole)
-    if spelled.is_translatable:
-        rows -= rows.mean(axis=0)  # no distance and no MMD changes; less is lost to rounding
+    centre = rows.mean(axis=0)
+    rows -= centre  # no distance and no MMD changes; less is lost to rounding
+    if centred:
+        spelled = replace(spelled, origin=centre)
     if landmarks is not None:
         mixing = spelled.mixing(rows[landmarks], raw.dtype)
         rows = np.concatenate(
@@ -70,7 +75,9 @@ class SpelledKernel:
 
     Attributes
     ----------
-    mean, deviation : of the columns, for `zscore`; None otherwise.
+    mean, rest, deviation : of the columns, for `zscore`; None otherwise. The mean is in two parts, which
+        together have more digits.
+    origin : what was subtracted from all rows, if that is the zero of the kernel's space; else None.
     """
 
     kernel: str
@@ -78,39 +85,53 @@ class SpelledKernel:
     degree: int | None
     standardize: str
     mean: Matrix | None = None
+    rest: Matrix | None = None
     deviation: Matrix | None = None
+    origin: Matrix | None = None
 
     @property
     def is_linear(self) -> bool:
         """Whether the kernel is an inner product of the rows."""
         return self.kernel in ("linear", "cosine")
 
-    @property
-    def is_translatable(self) -> bool:
-        """Whether moving all rows by as much changes neither distances nor MMD."""
-        return self.kernel != "polynomial"
-
     def rows(self, raw: Floats) -> Matrix:
         """Rows as the kernel takes them."""
         rows = raw.astype(np.float64)
         if self.standardize == "zscore":
-            assert self.mean is not None and self.deviation is not None
-            rows = (rows - self.mean) / self.deviation
+            assert self.mean is not None and self.rest is not None and self.deviation is not None
+            rows = (rows - self.mean - self.rest) / self.deviation
         elif self.standardize == "l2":
             rows = _unit(rows)
         return _unit(rows) if self.kernel == "cosine" else rows
 
     def values(self, left: Matrix, right: Matrix) -> Matrix:
-        """Kernel values of prepared rows."""
+        """Kernel values of prepared rows; with an origin o, K(x, y) - K(x, o) - K(y, o) + K(o, o)."""
         product = left @ right.T
         if self.kernel == "rbf":
             assert self.gamma is not None
-            squared = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * product
-            return np.asarray(np.exp(-self.gamma * np.maximum(squared, 0.0)))
+            squares = [self.gamma * (rows**2).sum(axis=1) for rows in (left, right)]
+            squared = squares[0][:, None] + squares[1][None, :] - 2.0 * self.gamma * product
+            exponents = -np.maximum(squared, 0.0)
+            if self.origin is None:
+                return np.asarray(np.exp(exponents))
+            apart = [np.expm1(-of_rows) for of_rows in squares]
+            return np.asarray(np.expm1(exponents) - apart[0][:, None] - apart[1][None, :])
         if self.kernel == "polynomial":
-            assert self.gamma is not None and self.degree is not None
-            return np.asarray((self.gamma * product + 1.0) ** self.degree)
+            return self._polynomial(left, right, product)
         return np.asarray(product)
+
+    def _polynomial(self, left: Matrix, right: Matrix, product: Matrix) -> Matrix:
+        """Term by term of the binomial formula, so that what all values have in common never appears."""
+        assert self.gamma is not None and self.degree is not None and self.origin is not None
+        c, m = 1.0 + self.gamma * float(self.origin @ self.origin), self.degree
+        a, b = ((self.gamma * (rows @ self.origin) / c) for rows in (left, right))
+        base = c * np.outer(1.0 + a, 1.0 + b)
+        step = self.gamma * product - c * np.outer(a, b)
+        alone = [sum(comb(m, k) * of_rows**k for k in range(1, m + 1)) for of_rows in (a, b)]
+        return np.asarray(
+            sum(comb(m, k) * base ** (m - k) * step**k for k in range(1, m + 1))
+            + np.outer(c ** (m / 2) * alone[0], c ** (m / 2) * alone[1])
+        )
 
     def mixing(self, landmarks: Matrix, dtype: np.dtype[Any]) -> Matrix:
         """V D^(-1/2) of W = V D V': C times it has the approximated kernel as its inner products."""
@@ -182,11 +203,17 @@ def _from_values(
     )
 
 
-def _column_statistics(rows: Matrix, how: str) -> tuple[Matrix | None, Matrix | None]:
+def _column_statistics(rows: Matrix, how: str) -> tuple[Matrix | None, Matrix | None, Matrix | None]:
+    """A number near the mean of every column, what the mean is more than that, and the deviation."""
     if how != "zscore":
-        return None, None
+        return None, None, None
+    near = rows[0]
+    # In units of a power of two, so that no square leaves the range.
+    unit = np.ldexp(1.0, np.minimum(np.frexp(np.abs(rows).max(axis=0))[1], 1020))
+    apart = rows / unit - near / unit
+    deviation = apart.std(axis=0) * unit
     # The computed deviation of a constant column may be a rounding error instead of 0.
-    return rows.mean(axis=0), np.where(np.ptp(rows, axis=0) > 0, rows.std(axis=0), 1.0)
+    return near, apart.mean(axis=0) * unit, np.where(np.ptp(rows / unit, axis=0) > 0, deviation, 1.0)
 
 
 def _unit(rows: Matrix) -> Matrix:

@@ -85,6 +85,7 @@ def compare(
                 width_stream,
             )
             spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+            prepared = prepared.resolving(spread)
             ruler = _ruler(comparison, prepared, plan, question.estimator, streams.landmarks, workers)
         with watch.step("measure"):
             measured = measure(

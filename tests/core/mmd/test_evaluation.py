@@ -47,8 +47,11 @@ def test_mmd_to_an_evaluation_domain_is_the_double_sum(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["none", "zscore", "l2"])
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "cosine", "polynomial"])
-def test_the_definition_agrees_with_double_sums(kernel: str, how: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "centred"),
+    [("rbf", False), ("rbf", True), ("linear", False), ("cosine", False), ("polynomial", True)],
+)
+def test_the_definition_agrees_with_double_sums(kernel: str, centred: bool, how: str) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(25, 4)) + 0.5
     members = rng.random(25) < 0.4
@@ -61,6 +64,7 @@ def test_the_definition_agrees_with_double_sums(kernel: str, how: str) -> None:
             gamma=0.3,
             degree=2,
             standardize=how,
+            centred=centred,
             landmarks=None,
             workers=workers,
         )
