@@ -122,6 +122,18 @@ def test_hardly_anybody_asks_what_class_a_geometry_is() -> None:
     assert len(asked) <= 4, asked
 
 
+def test_the_parts_of_the_core_and_their_modules_import_each_other_one_way() -> None:
+    parts: dict[str, set[str]] = {}
+    within: dict[str, set[str]] = {}
+    for path in modules("core"):
+        module = ".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts))
+        imported = {name for name in imports_of(path) if name.startswith(f"{PACKAGE.name}.core.")} - {module}
+        within[module] = imported
+        parts.setdefault(module.split(".")[2], set()).update(name.split(".")[2] for name in imported)
+    TopologicalSorter(within).prepare()  # raises CycleError naming the modules
+    TopologicalSorter({part: others - {part} for part, others in parts.items()}).prepare()
+
+
 def test_pulp_is_imported_in_one_module() -> None:
     importers = {path for path in modules() if "pulp" in map(room_of, imports_of(path))}
     assert importers == {PACKAGE / "core" / "assignment" / "pulp_model.py"}

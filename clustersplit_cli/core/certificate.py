@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, solve_program, solve_transport
 from clustersplit_cli.core.assignment.highs import solve
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.cells import Constraints, Labels
 from clustersplit_cli.core.constraints.program import Limits
 from clustersplit_cli.core.constraints.requirements import Requirements
-from clustersplit_cli.core.search.partition import Labels, PartAssigner, PartitionMeasures
+from clustersplit_cli.core.search.partition import PartAssigner, PartitionMeasures
 from clustersplit_cli.core.search.problem import Evaluation, Members
 
 GAP_TOLERANCE = 1e-6

@@ -23,7 +23,7 @@ from clustersplit_cli.core.certificate import (
     certify_partition,
     certify_program,
 )
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.cells import Constraints, Labels
 from clustersplit_cli.core.constraints.families import TRAIN, VAL
 from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas
@@ -36,17 +36,17 @@ from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.groups import search_group_parts
 from clustersplit_cli.core.search.partition import (
-    Labels,
     PartAssigner,
     PartitionMeasures,
     evaluate_partition,
     measure,
     rest_squared,
 )
-from clustersplit_cli.core.search.partition_search import PartitionSolution, search_partition
+from clustersplit_cli.core.search.partition_search import search_partition
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
+from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import MemoryPlan
@@ -586,7 +586,7 @@ class LocalPartition(LocalContext):
             return make_low_rank(geometry, self.streams.image, NARROW_RANK)
         return make_low_rank(geometry, self.streams.image)
 
-    def explore(self) -> PartitionSolution:
+    def explore(self) -> Solution:
         """Search for the parts that differ most."""
         options, held = self.options, self.kernel
         common: dict[str, Any] = {
@@ -601,7 +601,7 @@ class LocalPartition(LocalContext):
                 return search_group_parts(held.geometry, self.units, **common)
             return search_partition(held.geometry, self.image(), self.assigner, **common)
 
-    def refine(self, explored: PartitionSolution) -> LocalFound:
+    def refine(self, explored: Solution) -> LocalFound:
         """Measure the best partition."""
         with self.watch.step("search"):
             measured = evaluate_partition(self.kernel.geometry, explored.labels, self.quotas.k)
@@ -609,7 +609,7 @@ class LocalPartition(LocalContext):
 
     def account(self, found: LocalFound) -> Searched:
         """What the search said about its starts."""
-        solution: PartitionSolution = found.end
+        solution: Solution = found.end
         return Searched(solution.steps, solution.runs, solution.winner)
 
     def find(self) -> Labels:

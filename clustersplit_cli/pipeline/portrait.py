@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.mmd.witness import column_shifts
 from clustersplit_cli.core.parallel import Workers, tiles
-from clustersplit_cli.core.search.partition import Labels, measure
+from clustersplit_cli.core.search.partition import measure
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.portrait import (

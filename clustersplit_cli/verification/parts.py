@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import PartQuotas, parse_parts
-from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.quotas import PartQuotas
-from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_folds
 from clustersplit_cli.engines.checks import Claims, count_labels, give_labels
 from clustersplit_cli.engines.tasks import Survey

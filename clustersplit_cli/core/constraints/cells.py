@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.errors import InfeasibleError, UsageError
 
+Labels = NDArray[np.int64]
+"""The part of every row: shape (n,) for one partition, (n, r) for a batch."""
 ROUNDINGS = ("nearest", "balanced")
 LARGEST_EXPONENT = 300
 

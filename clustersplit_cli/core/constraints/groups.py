@@ -12,11 +12,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import bounds
+from clustersplit_cli.core.constraints.cells import Labels, bounds
 from clustersplit_cli.core.constraints.feasibility import Demand, nearest_sizes
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.constraints.tolerance import smallest_tolerance
-from clustersplit_cli.core.search.partition import Labels
 from clustersplit_cli.errors import InfeasibleError
 
 CANDIDATES = 256

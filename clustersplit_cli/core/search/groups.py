@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, bounded
+from clustersplit_cli.core.constraints.cells import Cells, Labels, bounded
 from clustersplit_cli.core.constraints.families import FREE, VAL
 from clustersplit_cli.core.constraints.groups import NOBODY, TAKEN, GroupParts, best_pairs
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.candidate import shortened
-from clustersplit_cli.core.search.partition import Labels
-from clustersplit_cli.core.search.partition_search import PartitionSolution
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.solution import Restart, Step
+from clustersplit_cli.core.search.solution import Restart, Solution, Step
 from clustersplit_cli.progress import Progress, silent
 
 
@@ -69,7 +67,7 @@ def search_group_parts(
     effort: Effort,
     rng: np.random.Generator,
     progress: Progress = silent,
-) -> PartitionSolution:
+) -> Solution:
     """Find the parts of whole units with the smallest Psi: exchanges from several starts.
 
     Parameters
@@ -101,7 +99,7 @@ def search_group_parts(
     steps = tuple(
         Step("start" if number == 0 else "exchange", number, psi) for number, psi in enumerate(best.trace)
     )
-    return PartitionSolution(best.labels[parts.units], steps, runs, winner, best.converged)
+    return Solution(best.labels[parts.units], steps, runs, winner, best.converged)
 
 
 @dataclass(frozen=True)

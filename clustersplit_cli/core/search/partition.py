@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment.cbc import TransportCell, solve_transport
 from clustersplit_cli.core.assignment.transport import transport
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.protocol import Geometry
@@ -19,8 +20,6 @@ from clustersplit_cli.core.parallel import Workers
 
 MOST_PERMUTED = 3
 """Up to this many parts of unequal shares every way to hand out the centroids is tried."""
-Labels = NDArray[np.int64]
-"""The part of every row: shape (n,) for one partition, (n, r) for a batch."""
 
 
 @dataclass(frozen=True)

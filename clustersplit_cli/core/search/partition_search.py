@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.candidate import joined, shortened
-from clustersplit_cli.core.search.partition import Labels, PartAssigner, State, measure, remeasure
-from clustersplit_cli.core.search.solution import Restart, Step
+from clustersplit_cli.core.search.partition import PartAssigner, State, measure, remeasure
+from clustersplit_cli.core.search.solution import Restart, Solution, Step
 from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.progress import Progress, silent
 
@@ -44,17 +45,6 @@ class PartitionCandidate:
     trace: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class PartitionSolution:
-    """The best partition found, the steps of its run, where all starts ended, and which of them won."""
-
-    labels: Labels
-    steps: tuple[Step, ...]
-    runs: tuple[Restart, ...]
-    winner: int
-    converged: bool
-
-
 def search_partition(
     geometry: Geometry,
     low_rank: LowRankKernel,
@@ -65,7 +55,7 @@ def search_partition(
     effort: Effort,
     rng: np.random.Generator,
     progress: Progress = silent,
-) -> PartitionSolution:
+) -> Solution:
     """Find the partition with the smallest Psi that the effort affords.
 
     Parameters
@@ -105,7 +95,7 @@ def search_partition(
     last = {candidate.start: candidate for candidate in ends} | {
         candidate.start: candidate for candidate in sorted(refined, key=lambda candidate: -candidate.psi)
     }
-    return PartitionSolution(
+    return Solution(
         winner.labels,
         _steps(winner),
         _runs(geometry, names, [last[run] for run in range(len(names))], assigner.quotas.k),

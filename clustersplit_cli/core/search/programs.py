@@ -239,8 +239,8 @@ class CoupledSearch:
         in_turn = [last[start] for start in range(len(names))]
         measured = evaluate(problem, best.members) if are_measured_coarsely(problem) else None
         runs, steps = measure_runs(problem, names, in_turn, best, measured=measured)
-        members = self.coupling.to_rows(best.members)
-        return Solution(members, steps, runs, best.start, best.converged, account=self.coupling.account)
+        labels = self.coupling.to_rows(best.members).astype(np.int64)
+        return Solution(labels, steps, runs, best.start, best.converged, account=self.coupling.account)
 
     def different(self, found: CoupledFound, count: int) -> tuple[Members, ...]:
         """Up to `count` different local optima, the best one found among them, as splits of the rows."""

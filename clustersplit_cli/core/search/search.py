@@ -138,7 +138,8 @@ class SplitSearch:
         runs, steps = measure_runs(
             self.context.problem, names, ends, best, attempt.refined.known, found.measured
         )
-        return Solution(found.members, steps, runs, best.start, best.converged, measured=found.measured)
+        labels = found.members.astype(np.int64)
+        return Solution(labels, steps, runs, best.start, best.converged, measured=found.measured)
 
     def different(self, found: FoundSplit, count: int) -> tuple[Members, ...]:
         """Up to `count` different local optima, the best one found among them."""

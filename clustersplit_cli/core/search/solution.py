@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.search.candidate import Candidate, shortened
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, objectives
 from clustersplit_cli.core.search.sample import SMALL
@@ -50,21 +51,27 @@ class ProgramAccount:
 
 @dataclass(frozen=True)
 class Solution:
-    """The best split found, the steps of its run, where all starts ended, and which of them won.
+    """The best partition found, the steps of its run, where all starts ended, and which of them won.
 
-    `optima` are several different splits, best first, if more than one was asked for; else none.
-    `account` is that of the programs, where assignment steps took programs. `measured` is what the split
-    measures, where the search has found that out.
+    Attributes
+    ----------
+    labels : (n,), the part of every row; 1 for the validation rows of a split.
+    account : of the programs, where assignment steps took programs.
+    measured : what a split measures, where the search has found that out.
     """
 
-    members: Members
+    labels: Labels
     steps: tuple[Step, ...]
     runs: tuple[Restart, ...]
     winner: int
     converged: bool
-    optima: tuple[Members, ...] = ()
     account: ProgramAccount | None = None
     measured: Evaluation | None = None
+
+    @property
+    def members(self) -> Members:
+        """The validation rows of a split, shape (n,)."""
+        return np.asarray(self.labels == 1)
 
 
 def measure_runs(

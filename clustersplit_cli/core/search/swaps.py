@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, bounded
+from clustersplit_cli.core.constraints.cells import Cells, Constraints, Labels, bounded
 from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
-from clustersplit_cli.core.search.partition import Labels, State, measure, remeasure
+from clustersplit_cli.core.search.partition import State, measure, remeasure
 from clustersplit_cli.core.search.problem import Members, Problem
 
 MAX_CANDIDATES = 2000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.certificate import certify_partition
-from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.cells import Cells, Labels
 from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, parse_parts, part_quotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry, dense_geometry
@@ -21,13 +21,7 @@ from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.partition import (
-    Labels,
-    PartAssigner,
-    evaluate_partition,
-    measure,
-    remeasure,
-)
+from clustersplit_cli.core.search.partition import PartAssigner, evaluate_partition, measure, remeasure
 from clustersplit_cli.core.search.partition_search import search_partition
 from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.errors import InfeasibleError
