@@ -66,6 +66,11 @@ class SolverError(ClusterSplitError):
     exit_code = 4
 
 
+def needs_all_rows(what: str, cure: str = "leave it out, or use --engine local") -> UsageError:
+    """What is asked for works on rows in memory, and these are read in pieces."""
+    return UsageError(f"{what} needs all rows in memory", hint=cure)
+
+
 class ClusterError(ClusterSplitError):
     """The cluster cannot be reached, or failed."""
 

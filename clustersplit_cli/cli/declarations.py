@@ -104,18 +104,13 @@ KFOLD = Command(
 
     The folds differ from each other as much as possible, so that each of them in turn is a validation set
     unlike what was trained on. Writes the fold of every row, fold_0/train and fold_0/val and so on, and
-    report.json. With --sizes-only it only counts, and then takes every --engine.
+    report.json. `inspect --k` shows beforehand what each fold would get.
     """,
     "clustersplit kfold feats.parquet --k 5",
     {"features": FEATURES},
     _options(
         f"k {READING} stratify tolerance label_bins keep_together",
         f"{KERNEL} restarts effort max_iter seed solver certify {MACHINE}",
-        flag(
-            "sizes_only",
-            CONSTRAINTS,
-            "Make no folds: show what each would get of every cell, and which cells are too small.",
-        ),
         "engine scheduler",
         _OUT.but(help="Output directory.", default_in_words="<name>_folds"),
         "format annotate html force config json quiet debug",
@@ -197,13 +192,17 @@ INSPECT = Command(
 
     Shows what the columns are used for, every cell with its quota and the cells that will be a problem, how
     much the features spread, what the kernel would look like for each width, and the memory and time that
-    `split` with the same options would take.
+    `split` with the same options would take. With --k or --parts it shows what every fold or part would get
+    of every cell, and which cells are too small; that takes one pass without a kernel, on every --engine.
     """,
     "clustersplit inspect feats.parquet --h 0.2",
     {"features": FEATURES},
     _options(
-        f"{READING} holdout stratify tolerance rounding label_bins keep_together force_train force_val",
-        f"{KERNEL} restarts effort seed {MACHINE}",
+        f"{READING} holdout",
+        OPTIONS["k"].but(default=None, help="Show what k folds would get of every cell."),
+        OPTIONS["parts"].but(help="Show what named parts would get of every cell."),
+        "stratify tolerance rounding label_bins keep_together force_train force_val",
+        f"{KERNEL} restarts effort seed {MACHINE} engine scheduler",
         _JSON.but(help="Print the findings to stdout as JSON instead."),
         _QUIET.but(help="Show only the warnings."),
         "debug",

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
-from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
+from clustersplit_cli.errors import (
+    ClusterSplitError,
+    InputError,
+    MemoryPlanError,
+    UsageError,
+    needs_all_rows,
+)
 
 if TYPE_CHECKING:
-    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.data.dataset import Extent, ReadRequest
     from clustersplit_cli.data.row_groups import Layout
-    from clustersplit_cli.engines.plan import StreamPlan
+    from clustersplit_cli.engines.plan import MemoryPlan, StreamPlan
     from clustersplit_cli.options import CheckedOptions
+
+
+class Settled(NamedTuple):
+    """The engine that does the work, why it is not the local one, and what was found out on the way.
+
+    `extent` and `memory` are the size of the features and the local engine's plan, if they are known.
+    """
+
+    options: EngineOptions
+    reason: str
+    extent: Extent | None = None
+    memory: MemoryPlan | None = None
 
 
 def engine_options(given: Mapping[str, Any]) -> EngineOptions:
@@ -24,15 +42,11 @@ def engine_options(given: Mapping[str, Any]) -> EngineOptions:
     return found
 
 
-def refuse_engine(options: EngineOptions, command: str, *, unless: str | None = None) -> None:
-    """Say that a command has all its rows in memory, unless it is asked for less."""
-    if options.engine not in (AUTO, LOCAL):
-        but = "" if unless is None else f" without {unless}"
-        cure = "" if unless is None else f", add {unless}"
-        raise UsageError(
-            f"{command} keeps all rows in memory and has no --engine {options.engine}{but}",
-            hint=f"leave --engine out{cure}, or take a sample of the rows",
-        )
+def refuse_in_pieces(needing: Mapping[str, bool], cure: str | None = None) -> None:
+    """Refuse what is asked for, by its name, and works on rows in memory alone."""
+    for name, is_asked in needing.items():
+        if is_asked:
+            raise needs_all_rows(name, cure) if cure else needs_all_rows(name)
 
 
 def refuse_local_urls(options: EngineOptions, *, is_remote: bool) -> None:
@@ -44,27 +58,42 @@ def refuse_local_urls(options: EngineOptions, *, is_remote: bool) -> None:
 
 
 def settle_engine(
-    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
-) -> tuple[EngineOptions, str]:
+    options: EngineOptions,
+    request: ReadRequest,
+    checked: CheckedOptions,
+    needing: Mapping[str, bool] | None = None,
+) -> Settled:
     """Decide which engine `auto` is, and say why it is not the local one.
+
+    Parameters
+    ----------
+    needing : what is asked for, by its name, and works on rows in memory alone.
 
     Raises
     ------
     MemoryPlanError
         If the rows do not fit memory and cannot be read in pieces either.
+    UsageError
+        If another engine was asked for, and something that it cannot do.
     """
     from clustersplit_cli.data.readers import peek
     from clustersplit_cli.pipeline.context import plan
 
+    extent: Extent | None = None
+    memory: MemoryPlan | None = None
+
     def fits() -> None:
-        plan(peek(request), checked)
+        nonlocal extent, memory
+        extent = peek(request)
+        memory = plan(extent, checked)
 
     settled, reason, error = _settled(options, request, fits)
-    if error is not None and (
-        checked.nystrom == "off" or checked.solver == "cbc" or checked.certify == "always"
-    ):
+    only_local = {**(needing or {}), **_only_local(checked), "--nystrom off": checked.nystrom == "off"}
+    if error is not None and any(only_local.values()):
         raise error
-    return settled, reason
+    if settled.engine != LOCAL:
+        refuse_in_pieces(needing or {}, "leave --engine out, or take a sample of the rows")
+    return Settled(settled, reason, extent, memory)
 
 
 def settle_for_reading(
@@ -107,15 +136,28 @@ def _settled(
 
 
 def settled_if_readable(
-    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
-) -> tuple[EngineOptions, str]:
+    options: EngineOptions,
+    request: ReadRequest,
+    checked: CheckedOptions,
+    needing: Mapping[str, bool] | None = None,
+) -> Settled:
     """Do the same; input that cannot be read is left to the local engine, unless another was asked for."""
     try:
-        return settle_engine(options, request, checked)
+        return settle_engine(options, request, checked, needing)
     except InputError:
         if options.engine != AUTO:
             raise
-        return replace(options, engine=LOCAL), ""
+        return Settled(replace(options, engine=LOCAL), "")
+
+
+def _only_local(checked: CheckedOptions) -> dict[str, bool]:
+    """Options of the search that work on rows in memory alone."""
+    return {
+        "--solver cbc": checked.solver == "cbc",
+        "--certify always": checked.certify == "always",
+        "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
+        and checked.kernel == "cosine",
+    }
 
 
 def layout_and_plan(
@@ -125,15 +167,7 @@ def layout_and_plan(
     from clustersplit_cli.data.row_groups import open_layout
     from clustersplit_cli.engines.plan import landmarks_of, plan_stream
 
-    needing = {
-        "--solver cbc": checked.solver == "cbc",
-        "--certify always": checked.certify == "always",
-        "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
-        and checked.kernel == "cosine",
-    }
-    for name, given in needing.items():
-        if given:
-            raise UsageError(f"{name} needs all rows in memory", hint="leave it out, or use --engine local")
+    refuse_in_pieces(_only_local(checked))
     landmarks = landmarks_of(checked.nystrom, is_linear=checked.is_linear)
     layout = open_layout(request, landmarks or 0)
     if landmarks is not None:

@@ -115,47 +115,27 @@ class Output:
         if dataset.ids is not None:
             check_ids(dataset.ids, self.formats)
 
-    def write(self, dataset: Dataset, result: Run) -> list[Path]:
-        """Write everything that was asked for; return the paths of the files."""
+    def write(self, result: Run, *, dataset: Dataset, is_folds: bool = False) -> list[Path]:
+        """Write everything that was asked for; return the paths of the files.
+
+        Of folds, what to train on and the fold of every row are written besides.
+        """
         from clustersplit_cli.data.writers import write_index_stream, write_run
         from clustersplit_cli.reports.json_report import render_json
 
         text = render_json(result.report)
         annotated = [] if self.annotate is None else [self.annotate]
         if self.directory is None:
-            with self._annotation(dataset, result):
+            with self._annotated(dataset, result.parts):
                 write_index_stream(result.parts.val, sys.stdout.buffer)
             return annotated
-        with self._annotation(dataset, result):
-            paths = write_run(
-                self.directory,
-                parts=dict(result.parts.rows),
-                report=text,
-                formats=self.formats,
-                ids=dataset.ids,
-                id_name=dataset.id_name,
-                page=self._page(text, result),
-                force=self.force,
-            )
-        if self.json:
-            print_to_stdout(text, self.directory)
-        return paths + annotated
-
-    def write_parts(self, dataset: Dataset, result: Run, *, folds: bool) -> list[Path]:
-        """Write the rows of every part; of folds, what to train on and the fold of every row besides."""
-        from clustersplit_cli.data.writers import write_run
-        from clustersplit_cli.reports.json_report import render_json
-
-        assert self.directory is not None
-        text = render_json(result.report)
-        names = part_names(dataset, result.parts)
         parts: dict[str, NDArray[np.int64]] = dict(result.parts.rows)
-        if folds:
+        if is_folds:
             parts = {}
             for name, rows in result.parts.rows.items():
                 parts[f"{name}/train"] = dataset.rows[~_isin(dataset.rows, rows)]
                 parts[f"{name}/val"] = rows
-        with self._annotated(names):
+        with self._annotated(dataset, result.parts):
             paths = write_run(
                 self.directory,
                 parts=parts,
@@ -163,13 +143,13 @@ class Output:
                 formats=self.formats,
                 ids=dataset.ids,
                 id_name=dataset.id_name,
-                vectors={"folds": fold_numbers(dataset, result.parts)} if folds else {},
+                vectors={"folds": fold_numbers(dataset, result.parts)} if is_folds else {},
                 page=self._page(text, result),
                 force=self.force,
             )
         if self.json:
             print_to_stdout(text, self.directory)
-        return paths + ([] if self.annotate is None else [self.annotate])
+        return paths + annotated
 
     def _page(self, text: str, result: Run) -> str | None:
         """The HTML report, if it was asked for."""
@@ -183,15 +163,13 @@ class Output:
         command = reproducing_command(report, self.source, self.directory)
         return render_html(report, result.portrait, title=self.source.name, command=command)
 
-    def _annotation(self, dataset: Dataset, result: Run) -> AbstractContextManager[None]:
-        return nullcontext() if self.annotate is None else self._annotated(part_names(dataset, result.parts))
-
-    def _annotated(self, names: NDArray[np.str_]) -> AbstractContextManager[None]:
+    def _annotated(self, dataset: Dataset, parts: Parts) -> AbstractContextManager[None]:
         """The annotated copy of the input, if it was asked for: published with what the block writes."""
         if self.annotate is None:
             return nullcontext()
         from clustersplit_cli.data.annotate import staged_annotation
 
+        names = part_names(dataset, parts)
         return staged_annotation(self.source, self.annotate, names, force=self.force)
 
 

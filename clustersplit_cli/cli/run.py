@@ -5,14 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clustersplit_cli.cli.engine import layout_and_plan
+from clustersplit_cli.cli.engine import (
+    Settled,
+    engine_options,
+    layout_and_plan,
+    refuse_in_pieces,
+    settle_for_reading,
+    settled_if_readable,
+)
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output
-from clustersplit_cli.engines.options import DASK, EngineOptions
+from clustersplit_cli.engines.options import DASK, LOCAL, EngineOptions
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.progress import Progress
 
@@ -21,34 +29,93 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from clustersplit_cli.data.dataset import ReadRequest
+    from clustersplit_cli.data.dataset import Dataset, ReadRequest
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.pipeline.context import PartitionOptions
-    from clustersplit_cli.pipeline.local import LocalEngine
+    from clustersplit_cli.pipeline.engine import Engine
     from clustersplit_cli.pipeline.run import Run
     from clustersplit_cli.pipeline.sharded import ShardedEngine
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.summary import Report
 
 
+@dataclass(frozen=True)
+class Opened:
+    """An engine that has the rows, and what a command needs besides: the same on every engine.
+
+    Attributes
+    ----------
+    config : the options of reading and writing as they were resolved.
+    write : writes a run to an output; returns the paths of the files.
+    """
+
+    engine: Engine[Any, Any]
+    config: dict[str, Any]
+    write: Callable[[Output, Run], list[Path]]
+
+
 @contextmanager
-def read_and_work(
+def opened(
     request: ReadRequest,
     given: Mapping[str, Any],
     checked: CheckedOptions,
+    settled: Settled,
+    output: Output,
+    into: PartitionOptions | None = None,
+    *,
+    read: Callable[[ReadRequest, Progress], Dataset] | None = None,
+    prepared: bool = False,
+) -> Iterator[Opened]:
+    """Check everything that can be checked, and open the engine that was settled on.
+
+    Parameters
+    ----------
+    read : reads the rows for the local engine.
+    prepared : whether the output has been.
+    """
+    from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.request import inputs_of
+    from clustersplit_cli.data.readers.naming import as_url
+
+    console = stderr_console()
+    is_local = settled.options.engine == LOCAL
+    if not is_local:
+        if output.annotate is not None and as_url(request.path) is not None:
+            raise UsageError("--annotate copies files, not URLs", hint="leave it out")
+        refuse_in_pieces({"--html": output.html})
+        if settled.options.engine == DASK and not given["format"] and output.directory is not None:
+            output = replace(output, formats=())
+    if not prepared:
+        output.prepare([path for path in inputs_of(request) if as_url(path) is None], console)
+    if is_local:
+        with _opened_local(request, given, checked, settled, output, console, into, read) as found:
+            yield found
+        return
+    with running_job(request, given, checked, settled.options, settled.reason, console) as sharded:
+        config = reading_config_of(request, sharded, output)
+        formats = output.formats
+        yield Opened(
+            sharded,
+            config,
+            lambda output, result: write_in_pieces(replace(output, formats=formats), sharded, result),
+        )
+
+
+@contextmanager
+def _opened_local(
+    request: ReadRequest,
+    given: Mapping[str, Any],
+    checked: CheckedOptions,
+    settled: Settled,
     output: Output,
     console: Console,
-    into: PartitionOptions | None = None,
-) -> Iterator[tuple[LocalEngine, dict[str, Any]]]:
-    """Check everything that can be checked, read, and open the local engine; the plan is shown when it works.
-
-    Yields
-    ------
-    The engine, and the options of reading and writing as they were resolved.
-    """
+    into: PartitionOptions | None,
+    read: Callable[[ReadRequest, Progress], Dataset] | None,
+) -> Iterator[Opened]:
+    """Read, and open the local engine; the plan is shown when the work starts."""
     from clustersplit_cli.cli.console import progress_bar
-    from clustersplit_cli.cli.request import inputs_of, reading_config
-    from clustersplit_cli.data.readers import load, peek
+    from clustersplit_cli.cli.request import reading_config
+    from clustersplit_cli.data.readers import load
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
@@ -57,15 +124,12 @@ def read_and_work(
     with watch.step("import"):
         from clustersplit_cli.pipeline.context import plan as plan_for
         from clustersplit_cli.pipeline.local import opened_local
-    output.prepare(inputs_of(request), console)
     with progress_bar(console, quiet=given["quiet"]) as progress:
-        extent, plan = peek(request), None
-        if not request.exclude:  # only reading tells how many rows are left
-            plan = plan_for(extent, checked)  # a plan that does not fit should cost no time
         with watch.step("read"):
-            dataset = load(request, progress)
+            dataset = (read or load)(request, progress)
         output.check(dataset)
-        if plan is None or dataset.extent != extent:
+        plan = settled.memory
+        if plan is None or dataset.extent != settled.extent:  # only reading tells how many rows are left
             plan = plan_for(dataset.extent, checked)
         shown = plan is None or given["quiet"]
 
@@ -78,7 +142,38 @@ def read_and_work(
             progress(stage, done, total)
 
         with opened_local(dataset, checked, into, memory=plan, watch=watch, progress=show) as engine:
-            yield engine, reading_config(request, dataset, output)
+            config = reading_config(request, dataset, output)
+            is_folds = into is not None and into.folds is not None
+            write = partial(Output.write, dataset=dataset, is_folds=is_folds)
+            yield Opened(engine, config, lambda output, result: write(output, result=result))
+
+
+def find_and_write(
+    request: ReadRequest,
+    given: Mapping[str, Any],
+    checked: CheckedOptions,
+    output: Output,
+    into: PartitionOptions | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Split or part rows wherever an engine has them, write the result and show it."""
+    from clustersplit_cli.cli.console import stderr_console
+
+    needing = {} if into is None else {"kfold" if into.folds is not None else "split --parts": True}
+    settled = settled_if_readable(engine_options(given), request, checked, needing)
+    with opened(request, given, checked, settled, output, into) as found:
+        from clustersplit_cli.pipeline.run import run
+
+        result = run(found.engine, config={**found.config, **(options or {})}, with_portrait=output.html)
+        paths = found.write(output, result)
+    shown = dict.fromkeys(_shown(path, output) for path in paths)
+    show_result(result.report, list(shown), quiet=given["quiet"], console=stderr_console())
+
+
+def _shown(path: Path, output: Output) -> Path:
+    """Of a file in a folder of its own, as those of folds are, the folder."""
+    directory = output.directory
+    return path.parent if directory is not None and path.parent.parent == directory else path
 
 
 def show_result(report: Report, paths: list[Path], *, quiet: bool, console: Console) -> None:
@@ -144,69 +239,21 @@ def counting_job(
         yield engine
 
 
-def run_split_in_pieces(
-    request: ReadRequest,
-    given: Mapping[str, Any],
-    checked: CheckedOptions,
-    options: EngineOptions,
-    reason: str,
-    output: Output,
-) -> None:
-    """Split a dataset whose rows are read in pieces, and write it."""
-    from clustersplit_cli.pipeline.run import run
+@contextmanager
+def counting_engine(
+    request: ReadRequest, checked: CheckedOptions, options: EngineOptions, progress: Progress
+) -> Iterator[Engine[Any, Any]]:
+    """Open an engine for counting, which needs no kernel."""
+    from clustersplit_cli.data.readers import load
+    from clustersplit_cli.pipeline.local import opened_local
 
-    def work(engine: ShardedEngine, config: Mapping[str, Any]) -> Run:
-        return run(engine, config=config)
-
-    _run_sharded(request, given, checked, options, reason, output, work)
-
-
-def run_random_in_pieces(
-    request: ReadRequest,
-    given: Mapping[str, Any],
-    checked: CheckedOptions,
-    options: EngineOptions,
-    reason: str,
-    output: Output,
-) -> None:
-    """Draw a random split of a dataset whose rows are read in pieces, and write it."""
-    from clustersplit_cli.pipeline.baseline import baseline, without_search
-
-    def work(engine: ShardedEngine, config: Mapping[str, Any]) -> Run:
-        ((_, found),) = baseline("random", replace(engine, searching=False), config=config)
-        return found
-
-    _run_sharded(request, given, without_search(checked), options, reason, output, work)
-
-
-def _run_sharded(
-    request: ReadRequest,
-    given: Mapping[str, Any],
-    checked: CheckedOptions,
-    options: EngineOptions,
-    reason: str,
-    output: Output,
-    work: Callable[[ShardedEngine, Mapping[str, Any]], Run],
-) -> None:
-    """Check what can be checked, open the engine, do the work, and write its result."""
-    from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.cli.request import inputs_of
-    from clustersplit_cli.data.readers.naming import as_url
-
-    if output.annotate is not None and as_url(request.path) is not None:
-        raise UsageError("--annotate copies files, not URLs", hint="leave it out")
-    if output.html:
-        raise UsageError("--html needs all rows in memory", hint="leave it out, or use --engine local")
-    if options.engine == DASK and not given["format"] and output.directory is not None:
-        output = replace(output, formats=())
-    console = stderr_console()
-    local = [path for path in inputs_of(request) if as_url(path) is None]
-    output.prepare(local, console)
-    with running_job(request, given, checked, options, reason, console) as engine:
-        config = reading_config_of(request, engine, output)
-        result = work(engine, config)
-        paths = write_in_pieces(output, engine, result)
-    show_result(result.report, paths, quiet=given["quiet"], console=console)
+    settled, reason = settle_for_reading(options, request, checked)
+    if settled.engine == LOCAL:
+        with opened_local(load(request, progress), checked, progress=progress) as engine:
+            yield engine
+    else:
+        with counting_job(request, checked, settled, reason, progress) as sharded:
+            yield sharded
 
 
 def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Output) -> dict[str, Any]:
@@ -277,8 +324,8 @@ def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
     return np.concatenate(engine.executor.run(Sides(result.parts)))
 
 
-def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool) -> None:
-    """Make the parts of `--parts`; options that only a split in two has are refused."""
+def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOptions:
+    """Read `--parts`; options that only a split in two has are refused."""
     from clustersplit_cli.core.constraints.quotas import parse_parts
     from clustersplit_cli.pipeline.context import PartitionOptions
 
@@ -286,46 +333,30 @@ def run_named_parts(features: Path, given: Mapping[str, Any], holdout_said: bool
     idle = {
         "--h": holdout_said,
         "--rounding": given["rounding"] is not None,
-        "--bound": given["bound"] == "always",
+        "--bound": given.get("bound") == "always",
     }
     if any(idle.values()):
         names = ", ".join(name for name, is_given in idle.items() if is_given)
         raise UsageError(f"{names} cannot be combined with --parts", hint="drop one or the other")
-    _run_partition(features, given, PartitionOptions(parts=parts), "_split", {"parts": given["parts"]})
+    return PartitionOptions(parts=parts)
 
 
-def run_folds(features: Path, given: Mapping[str, Any]) -> None:
-    """Make the folds of `kfold`."""
+def folds(given: Mapping[str, Any]) -> PartitionOptions:
+    """Read `--k`; refuse a number of folds that makes no sense."""
     from clustersplit_cli.pipeline.context import PartitionOptions
 
-    check_folds(given["k"])
-    _run_partition(features, given, PartitionOptions(folds=given["k"]), "_folds", {"k": given["k"]})
+    if given["k"] < 2:
+        raise UsageError(f"--k must be at least 2, got {given['k']}", hint="for example --k 5")
+    return PartitionOptions(folds=given["k"])
 
 
-def check_folds(k: int) -> None:
-    """Refuse a number of folds that makes no sense."""
-    if k < 2:
-        raise UsageError(f"--k must be at least 2, got {k}", hint="for example --k 5")
-
-
-def _run_partition(
-    features: Path, given: Mapping[str, Any], into: PartitionOptions, suffix: str, options: Mapping[str, Any]
-) -> None:
+def run_partition(given: Mapping[str, Any], into: PartitionOptions) -> None:
     """Check everything that can be checked, then read, part and write."""
-    from clustersplit_cli.cli.console import stderr_console
     from clustersplit_cli.cli.request import read_request
-    from clustersplit_cli.pipeline.run import run
 
+    features, is_folds = given["features"], into.folds is not None
     if given["out"] == STDOUT:
         raise UsageError(f"--out - cannot hold {into.what}", hint="name a directory with --out")
-    checked = checked_options(given)
-    output = Output.from_options(features, given, suffix)
-    console = stderr_console()
-    request = read_request(features, given)
-    with read_and_work(request, given, checked, output, console, into) as (engine, config):
-        result = run(engine, config={**config, **options}, with_portrait=output.html)
-        dataset = engine.dataset
-    paths = output.write_parts(dataset, result, folds=into.folds is not None)
-    inside = {output.directory / name for name in result.parts.rows} if output.directory else set()
-    shown = dict.fromkeys(path.parent if path.parent in inside else path for path in paths)
-    show_result(result.report, list(shown), quiet=given["quiet"], console=console)
+    output = Output.from_options(features, given, "_folds" if is_folds else "_split")
+    options = {"k": given["k"]} if is_folds else {"parts": given["parts"]}
+    find_and_write(read_request(features, given), given, checked_options(given), output, into, options)

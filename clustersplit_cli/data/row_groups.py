@@ -18,7 +18,7 @@ from clustersplit_cli.data.readers.fingerprint import Stamp
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.readers.parquet import ParquetSource, open_parquet
 from clustersplit_cli.data.readers.source import reading
-from clustersplit_cli.errors import InputError, UsageError
+from clustersplit_cli.errors import InputError, UsageError, needs_all_rows
 
 BATCH_BYTES = 16 << 20
 ROWS_MULTIPLE = 2048
@@ -147,7 +147,7 @@ def open_layout(request: ReadRequest, factors: int = 0) -> Layout:
     }
     given = [name for name, value in unsupported.items() if value is not None]
     if given:
-        raise UsageError(f"{', '.join(given)} needs all rows in memory", hint=f"leave it out, or {_CURE}")
+        raise needs_all_rows(", ".join(given))
     inputs, roles, features = open_request(request)
     source = inputs.features
     if not isinstance(source, ParquetSource):

@@ -13,7 +13,8 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
 from clustersplit_cli.progress import Progress, Stopwatch
 from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
@@ -118,6 +119,17 @@ class Engine(Protocol[Surveyed, Found]):
     @property
     def spare_threads(self) -> int:
         """Threads for work beside the search; 0: one thing after another."""
+
+    def without_search(self) -> Engine[Surveyed, Found]:
+        """The same, for partitions that are given."""
+
+    def count(self, into: PartitionOptions) -> PartCounts:
+        """Count cells, and give every part its quota of them; no kernel is needed.
+
+        Raises
+        ------
+        InfeasibleError, UsageError : as where parts are made.
+        """
 
     def survey(self) -> Surveyed:
         """Count rows and cells, and give every cell its quota.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.effort import EFFORTS
@@ -25,10 +27,12 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import Streams, plan, requirements_of
+from clustersplit_cli.pipeline.context import PartitionOptions, Streams, plan, requirements_of
+from clustersplit_cli.pipeline.engine import Engine
 from clustersplit_cli.pipeline.local import CBC_CERTIFICATE_ROWS
-from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel
+from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel, about_parts
 from clustersplit_cli.reports import inspection
+from clustersplit_cli.reports.part_sizes import PartSizes, PartTotal, SizedCell
 from clustersplit_cli.reports.summary import Notice, Plan
 
 NEAR = 0.01
@@ -196,3 +200,50 @@ def _seconds(task: Callable[[], object], workers: Workers) -> float:
         workers.run(lambda _: task(), range(jobs))
         done += jobs
     return spent / done
+
+
+def size_parts(engine: Engine[Any, Any], into: PartitionOptions, path: str) -> PartSizes:
+    """Size folds or named parts as they would be made, from cells alone.
+
+    Raises
+    ------
+    InfeasibleError, UsageError
+        As where they are made.
+    """
+    counts = engine.count(into)
+    quotas, units = counts.quotas, counts.units
+    is_folds = into.folds is not None
+    cells = tuple(
+        SizedCell(
+            dict(name),
+            int(size),
+            int(lower.min()),
+            int(upper.max()),
+            bool((upper == 0).any()),
+            () if is_folds else _totals(quotas.names, lower, upper),
+        )
+        for name, size, lower, upper in zip(
+            quotas.cells.names, quotas.cells.sizes, quotas.lower, quotas.upper, strict=True
+        )
+    )
+    return PartSizes(
+        path,
+        counts.engine,
+        into.folds,
+        *counts.left_out,
+        parts=_totals(quotas.names, quotas.lower.sum(axis=0), quotas.upper.sum(axis=0)),
+        cells=cells,
+        too_small=sum(cell.too_small for cell in cells),
+        units=None if units is None else len(units.table),
+        tolerance=0.0 if units is None else float(units.tolerance),
+        warnings=tuple(Notice(*note) for note in (*counts.notes, *about_parts(quotas))),
+    )
+
+
+def _totals(
+    names: Sequence[str], fewest: NDArray[np.int64], most: NDArray[np.int64]
+) -> tuple[PartTotal, ...]:
+    return tuple(
+        PartTotal(name, int(least), int(largest))
+        for name, least, largest in zip(names, fewest, most, strict=True)
+    )

@@ -63,7 +63,7 @@ from clustersplit_cli.pipeline.context import (
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.notices import about_cells, about_convergence, about_parts
 from clustersplit_cli.pipeline.portrait import portray, portray_parts
-from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
 from clustersplit_cli.pipeline.run import Run, run
 from clustersplit_cli.pipeline.summarize import (
     family_name,
@@ -91,11 +91,16 @@ BATCH = 4
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """All rows in memory; without `into` they are split in two."""
+    """All rows in memory; without `into` they are split in two.
+
+    Attributes
+    ----------
+    memory : the plan, if it has been made.
+    """
 
     dataset: Dataset
     options: CheckedOptions
-    memory: MemoryPlan
+    memory: MemoryPlan | None
     workers: Workers
     watch: Stopwatch
     progress: Progress = silent
@@ -109,6 +114,17 @@ class LocalEngine:
                 return requirements_of(self.dataset, self.options, self.workers)
             return self.into.arranged(self.dataset, self.options)
 
+    def without_search(self) -> LocalEngine:
+        """The same, for partitions that are given."""
+        return self
+
+    def count(self, into: PartitionOptions) -> PartCounts:
+        """Give every part its quota of every cell."""
+        quotas, units = into.arranged(self.dataset, self.options)
+        dataset = self.dataset
+        left_out = (dataset.n_rows, dataset.n_excluded, dataset.n_dropped)
+        return PartCounts(LOCAL, quotas, units, left_out, dataset.notes)
+
     def state(self, surveyed: Any) -> AssignmentProgram | None:
         """State the program of the constraints, if CBC will certify the split by it."""
         cbc_version()  # the report states it, and asking takes a process
@@ -119,8 +135,10 @@ class LocalEngine:
     def prepare(self, surveyed: Any) -> LocalSplit | LocalPartition:
         """Hold the kernel."""
         streams = Streams.from_seed(self.options.seed)
+        memory = self.memory or plan(self.dataset.extent, self.options)
+        assert memory is not None
         held = hold_kernel(
-            self.dataset, self.options, self.memory, streams, self.workers, self.watch, self.progress
+            self.dataset, self.options, memory, streams, self.workers, self.watch, self.progress
         )
         common: dict[str, Any] = {
             "dataset": self.dataset,
@@ -160,8 +178,6 @@ def opened_local(
     ----------
     memory : the plan, if it has been made.
     """
-    memory = memory or plan(dataset.extent, options)
-    assert memory is not None
     with pool(options.threads) as workers:
         yield LocalEngine(dataset, options, memory, workers, watch or Stopwatch(), progress, into)
 

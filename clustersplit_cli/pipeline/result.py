@@ -8,6 +8,8 @@ from typing import Any
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.constraints.groups import GroupParts
+from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.solution import ProgramAccount, Restart, Step
@@ -18,6 +20,24 @@ from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary, 
 
 Notes = tuple[tuple[str, str], ...]
 """What a user should know, as (code, message)."""
+
+
+@dataclass(frozen=True)
+class PartCounts:
+    """What counting cells says about parts, before any are made.
+
+    Attributes
+    ----------
+    engine : its name.
+    units : that stay together, if any do.
+    left_out : rows of the input, rows excluded, and rows dropped because they were not finite.
+    """
+
+    engine: str
+    quotas: PartQuotas
+    units: GroupParts | None
+    left_out: tuple[int, int, int]
+    notes: Notes
 
 
 @dataclass(frozen=True)

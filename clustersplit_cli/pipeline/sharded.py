@@ -56,14 +56,21 @@ from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Unifo
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.survey import Found as Counted
-from clustersplit_cli.engines.tasks import FactorMoments
-from clustersplit_cli.errors import UsageError
+from clustersplit_cli.engines.tasks import FactorMoments, Survey
+from clustersplit_cli.errors import needs_all_rows
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local import COSTLY_BOUND, SUBSAMPLE_ROWS
 from clustersplit_cli.pipeline.notices import about_cells
-from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
-from clustersplit_cli.pipeline.sharded_prepare import ShardedKernel, Surveyed, prepare_kernel, survey_rows
+from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
+from clustersplit_cli.pipeline.sharded_prepare import (
+    ShardedKernel,
+    Surveyed,
+    count_cells,
+    prepare_kernel,
+    survey_rows,
+)
 from clustersplit_cli.pipeline.summarize import family_name, resolved_options, summarize_cells
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports import summary
@@ -98,6 +105,21 @@ class ShardedEngine:
     def survey(self) -> Surveyed:
         """Make the first pass."""
         return survey_rows(self.layout, self.executor, self.options, self.watch)
+
+    def without_search(self) -> ShardedEngine:
+        """The same, for partitions that are given: no sample is brought together."""
+        return replace(self, searching=False)
+
+    def count(self, into: PartitionOptions) -> PartCounts:
+        """Count cells in one pass, and give every part its quota of them."""
+        counted = count_cells(self.layout, self.executor, Survey(), self.watch)
+        return PartCounts(
+            self.executor.name,
+            into.of_cells(counted.cells, self.options),
+            None,
+            (self.layout.n_rows, counted.found.n_excluded, counted.found.n_invalid),
+            (*self.layout.notes, *self.executor.notes),
+        )
 
     def state(self, surveyed: Surveyed) -> None:
         """Nothing can be stated ahead; the report states CBC's version, which takes a moment to ask for."""
@@ -304,10 +326,7 @@ class ShardedContext:
     def draw(self, strategy: str) -> Rule:
         """Draw a random split that meets every cell's target."""
         if strategy != "random":
-            raise UsageError(
-                f"baseline {strategy} needs all rows in memory",
-                hint="leave --engine out, or use --engine local",
-            )
+            raise needs_all_rows(f"baseline {strategy}")
         source = Uniform.of([self.kernel.streams.search])
         quotas = at_target_counts(self.kernel.surveyed.limits)[:, None]
         return ByThreshold(source, choose(self.executor, source, quotas))
@@ -391,7 +410,7 @@ class ShardedContext:
 
     def portrait(self, found: ShardedFound, random: RandomMMD) -> Any:
         """Refused: it draws rows."""
-        raise UsageError("--html needs all rows in memory", hint="leave it out, or use --engine local")
+        raise needs_all_rows("--html")
 
     def dataset(self) -> Dataset:
         """The dataset without its rows: what was found out about it, and about the engine."""

@@ -43,7 +43,7 @@ def verify_run_in_pieces(claim: Claim, engine: ShardedEngine, *, rerun: bool = F
     give_labels(engine.executor, files_of_sides(claim.directory, formats) if in_order else None, labels)
     if claim.is_baseline:
         engine = replace(engine, options=replace(engine.options, certify="never"))
-    given = replace(engine, searching=False)
+    given = engine.without_search()
     context = given.prepare(given.survey())
     found = context.measure(Labelled(), converged=said_to_converge(claim.report))
     stated = summarize(assess(context, found, claim.config), Stopwatch())

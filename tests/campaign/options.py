@@ -220,7 +220,6 @@ FLAGS = frozenset(
         "--json",
         "--quiet",
         "--debug",
-        "--sizes-only",
         "--exact",
         "--rerun",
     }

@@ -254,7 +254,7 @@ def test_sizes_of_folds_and_their_verification_are_those_of_one_process(
     found = []
     for words in (["--engine", "stream"], on_cluster):
         capsys.readouterr()
-        assert run(["kfold", str(table), "--k", "7", "--sizes-only", "--json", "--quiet", *words]) == 0
+        assert run(["inspect", str(table), "--k", "7", "--json", "--quiet", *words]) == 0
         found.append({**json.loads(capsys.readouterr().out), "engine": None})
     assert found[0] == found[1]
     rng = np.random.default_rng(0)

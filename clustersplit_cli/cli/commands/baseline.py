@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import run as pieces
 from clustersplit_cli.cli.declarations import STRATEGIES
+from clustersplit_cli.cli.engine import engine_options, settled_if_readable
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, stem
-from clustersplit_cli.engines.options import LOCAL
+from clustersplit_cli.cli.run import opened, show_result
 from clustersplit_cli.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
-    from clustersplit_cli.pipeline.run import Run
     from clustersplit_cli.progress import Progress
 
 _LEAVE_ONE_OUT = "leave-one-domain-out"
@@ -35,54 +31,44 @@ def run(context: typer.Context) -> None:
 
 def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
+    from clustersplit_cli.cli.console import stderr_console
+    from clustersplit_cli.cli.request import inputs_of, read_request
     from clustersplit_cli.pipeline import baseline as baselines
-    from clustersplit_cli.pipeline.local import opened_local
-    from clustersplit_cli.progress import Stopwatch
 
-    watch = Stopwatch()
     _check_strategy(strategy, given)
-    checked = checked_options(given)
+    checked = baselines.without_search(checked_options(given))
     request = read_request(features, given)
     output = Output.from_options(features, {**given, "out": given["out"] or f"{stem(features)}_{strategy}"})
-    engine = scale.engine_options(given)
-    if strategy == "random":
-        engine, reason = scale.settle_engine(engine, request, checked)
-        if engine.engine != LOCAL:
-            return pieces.run_random_in_pieces(request, given, checked, engine, reason, output)
-    else:
-        scale.refuse_engine(engine, f"baseline {strategy}")
-    in_turn = strategy == _LEAVE_ONE_OUT and given["leave"] is None
-    console = stderr_console()
-    inputs = inputs_of(request)
-    if not in_turn:
-        output.prepare(inputs, console)
+    needing = {f"baseline {strategy}": strategy != "random"}
+    settled = settled_if_readable(engine_options(given), request, checked, needing)
+    leaves_out = strategy == _LEAVE_ONE_OUT
+    domains: list[Categories | None] = []
+    in_turn = leaves_out and given["leave"] is None
+
+    def read(request: ReadRequest, progress: Progress) -> Dataset:
+        dataset, found = load_with_domains(request, leaves_out, progress)
+        domains.append(found)
+        return dataset
+
+    console, inputs = stderr_console(), inputs_of(request)
     with ExitStack() as stack:
-        with progress_bar(console, quiet=given["quiet"]) as progress:
-            with watch.step("read"):
-                dataset, domains = load_with_domains(request, strategy == _LEAVE_ONE_OUT, progress)
-            output.check(dataset)
-            outputs: dict[str | None, Output] = {None: output, given["leave"]: output}
-            if in_turn:
-                stack.enter_context(_directory_of_directories(output, inputs))
-                for name in baselines.domains_to_leave(domains, None):
-                    outputs[name] = _below(output, name)
-                    outputs[name].prepare(inputs, console)
-            local = stack.enter_context(
-                opened_local(dataset, baselines.without_search(checked), watch=watch, progress=progress)
-            )
-            found = list(
-                baselines.baseline(
-                    strategy,
-                    local,
-                    domains=domains,
-                    leave=given["leave"],
-                    config=reading_config(request, dataset, output),
-                )
-            )
-        for left_out, split in found:
-            _write(outputs[left_out], dataset, split, console, quiet=given["quiet"])
+        rows = stack.enter_context(
+            opened(request, given, checked, settled, output, read=read, prepared=in_turn)
+        )
+        outputs: dict[str | None, Output] = {None: output, given["leave"]: output}
+        domain = domains[0] if domains else None
+        if in_turn:
+            stack.enter_context(_directory_of_directories(output, inputs))
+            for name in baselines.domains_to_leave(domain, None):
+                outputs[name] = _below(output, name)
+                outputs[name].prepare(inputs, console)
+        engine = rows.engine.without_search()
+        made = list(
+            baselines.baseline(strategy, engine, domains=domain, leave=given["leave"], config=rows.config)
+        )
+        written = [(split, rows.write(outputs[left_out], split)) for left_out, split in made]
+    for split, paths in written:
+        show_result(split.report, paths, quiet=given["quiet"], console=console)
 
 
 def load_with_domains(
@@ -148,13 +134,3 @@ def _directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[No
         with suppress(OSError):
             path.rmdir()
         raise
-
-
-def _write(output: Output, dataset: Dataset, split: Run, console: Console, *, quiet: bool) -> None:
-    from clustersplit_cli.reports.terminal import render_summary, render_warnings
-
-    paths = output.write(dataset, split)
-    if quiet:
-        render_warnings(split.report, console=console)
-    else:
-        render_summary(split.report, paths, console=console)

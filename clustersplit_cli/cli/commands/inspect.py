@@ -8,12 +8,69 @@ from typing import Any
 
 import typer
 
-from clustersplit_cli.cli.options import checked_options
+from clustersplit_cli.cli.engine import engine_options, refuse_in_pieces
+from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.engines.options import AUTO, LOCAL
+from clustersplit_cli.errors import UsageError
+
+_IDLE = (
+    *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "seed"),
+    *("holdout", "rounding"),
+)
+"""Options that have no effect on the sizes of parts."""
 
 
 def run(context: typer.Context) -> None:
-    """Inspect a feature file."""
-    _run(context.params["features"], context.params)
+    """Inspect a feature file, or size the parts it would be parted into."""
+    given = context.params
+    if given["k"] is not None or given["parts"] is not None:
+        return _size(context, given)
+    options = engine_options(given)
+    if options.engine not in (AUTO, LOCAL):
+        refuse_in_pieces({"inspect without --k or --parts": True})
+    _run(given["features"], given)
+
+
+def _size(context: typer.Context, given: Mapping[str, Any]) -> None:
+    """Check everything that can be checked, then count and show."""
+    from clustersplit_cli.cli.console import progress_bar, stderr_console
+    from clustersplit_cli.cli.output import print_to_stdout
+    from clustersplit_cli.cli.request import read_request
+    from clustersplit_cli.cli.run import counting_engine, folds, named_parts
+    from clustersplit_cli.data.readers.naming import report_path
+    from clustersplit_cli.pipeline.inspect import size_parts
+    from clustersplit_cli.reports.json_report import render_json
+    from clustersplit_cli.reports.part_sizes import render_part_sizes
+    from clustersplit_cli.reports.terminal import render_notices
+
+    if given["k"] is not None and given["parts"] is not None:
+        raise UsageError("--k and --parts are two ways to part rows", hint="leave one of them out")
+    option = "--k" if given["k"] is not None else "--parts"
+    idle = [option_name(name) for name in _IDLE if was_said(context, name)]
+    if idle:
+        raise UsageError(
+            f"{', '.join(idle)} has no effect with {option}", hint="sizes need no kernel: leave it out"
+        )
+    into = folds(given) if given["k"] is not None else named_parts(given, holdout_said=False)
+    checked = checked_options({name: value for name, value in given.items() if name not in _IDLE})
+    request, engine = read_request(given["features"], given), engine_options(given)
+    console = stderr_console()
+    with (
+        progress_bar(console, quiet=given["quiet"], time_left=True) as progress,
+        counting_engine(request, checked, engine, progress) as counting,
+    ):
+        found = size_parts(counting, into, report_path(request.path))
+    if given["json"]:
+        print_to_stdout(render_json(found))
+    if given["quiet"]:
+        render_notices(found.warnings, console=console)
+    else:
+        render_part_sizes(found, console=console)
+
+
+def option_name(name: str) -> str:
+    """As it is given on the command line."""
+    return "--h" if name == "holdout" else f"--{name.replace('_', '-')}"
 
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli.engine import refuse_local_urls
+from clustersplit_cli.cli.engine import refuse_in_pieces, refuse_local_urls
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
@@ -322,9 +322,7 @@ def _refuse_others(task: MMDInput) -> None:
         "--permutations": given["permutations"] > 0,
         "--witness": given["witness"] is not None,
     }
-    for name, is_given in in_memory.items():
-        if is_given:
-            raise UsageError(f"{name} needs all rows in memory", hint="leave it out, or use --engine local")
+    refuse_in_pieces(in_memory)
     if task.run is None and given["train"] is None:
         raise UsageError(
             "read in pieces, only the sides of a split can be compared",

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import run as pieces
+from clustersplit_cli.cli.engine import engine_options
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.output import Output
 from clustersplit_cli.cli.replay import with_earlier_options
 from clustersplit_cli.cli.request import read_request
-from clustersplit_cli.cli.run import read_and_work, run_named_parts, show_result
-from clustersplit_cli.engines.options import LOCAL
+from clustersplit_cli.cli.run import find_and_write, named_parts, run_partition
 
 if TYPE_CHECKING:
     pass
@@ -24,30 +20,9 @@ if TYPE_CHECKING:
 def run(context: typer.Context) -> None:
     """Split a feature file into two parts, or into named ones."""
     given = with_earlier_options(context, context.params["config"])
-    features = given["features"]
-    if given["parts"] is None:
-        _run(features, given)
-    else:
-        scale.refuse_engine(scale.engine_options(given), "split --parts")
-        run_named_parts(features, given, was_said(context, "holdout"))
-
-
-def _run(features: Path, given: Mapping[str, Any]) -> None:
-    """Check everything that can be checked, then read, split and write."""
-    from clustersplit_cli.cli.console import stderr_console
-
+    if given["parts"] is not None:
+        return run_partition(given, named_parts(given, holdout_said=was_said(context, "holdout")))
     checked = checked_options(given)
-    engine = scale.engine_options(given)
-    request = read_request(features, given)
-    output = Output.from_options(features, given)
-    engine, reason = scale.settled_if_readable(engine, request, checked)
-    if engine.engine != LOCAL:
-        return pieces.run_split_in_pieces(request, given, checked, engine, reason, output)
-    console = stderr_console()
-
-    with read_and_work(request, given, checked, output, console) as (local, config):
-        from clustersplit_cli.pipeline import run as pipeline
-
-        result = pipeline.run(local, config=config, with_portrait=output.html)
-        dataset = local.dataset
-    show_result(result.report, output.write(dataset, result), quiet=given["quiet"], console=console)
+    engine_options(given)  # refused before anything is read
+    request = read_request(given["features"], given)
+    find_and_write(request, given, checked, Output.from_options(given["features"], given))

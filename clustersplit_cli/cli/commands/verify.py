@@ -129,7 +129,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         return
     if not parted_run:
         # Input that cannot be read is found, and told, by what follows.
-        engine, reason = scale.settled_if_readable(engine, located, options)
+        engine, reason = scale.settled_if_readable(engine, located, options)[:2]
         if engine.engine != LOCAL:
             yield from _in_pieces(
                 directory, report, located, stated, options, engine, reason, given, progress

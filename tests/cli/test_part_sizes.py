@@ -1,4 +1,4 @@
-"""`kfold --sizes-only` and `verify --engine` on folds, against folds that were really made."""
+"""`inspect --k`, `inspect --parts` and `verify --engine` on folds, against parts that were really made."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def found(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
     capsys.readouterr()
-    assert run(["kfold", "rows", "--drop-invalid", "--sizes-only", "--json", "--quiet", *words]) == code
+    assert run(["inspect", "rows", "--drop-invalid", "--json", "--quiet", *words]) == code
     content: dict[str, Any] = json.loads(capsys.readouterr().out)
     return content
 
@@ -54,9 +54,9 @@ def test_sizes_are_those_of_the_folds_that_kfold_makes(
     folds = np.load("made/folds.npy")
     taken = (table["domain"] == 0) & table["kept"]
     np.testing.assert_array_equal(folds >= 0, taken)
-    assert [fold["name"] for fold in sizes["folds"]] == [f"fold_{fold}" for fold in range(4)]
+    assert [fold["name"] for fold in sizes["parts"]] == [f"fold_{fold}" for fold in range(4)]
     totals = np.bincount(folds[folds >= 0]).tolist()
-    assert [fold["fewest"] for fold in sizes["folds"]] == [fold["most"] for fold in sizes["folds"]] == totals
+    assert [fold["fewest"] for fold in sizes["parts"]] == [fold["most"] for fold in sizes["parts"]] == totals
     for cell in sizes["cells"]:
         counts = np.bincount(folds[taken & (table["label"] == cell["cell"]["label"])], minlength=4)
         assert (cell["size"], cell["fewest"], cell["most"]) == (counts.sum(), counts.min(), counts.max())
@@ -74,6 +74,35 @@ def test_sizes_are_those_of_the_folds_that_kfold_makes(
     assert not Path("rows_folds").exists()
 
 
+@pytest.mark.parametrize("engine", ["local", "stream"])
+def test_sizes_are_those_of_the_parts_that_split_makes(
+    table: dict[str, Any], engine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--parts", "fit=0.7,pick=0.2,try=0.1", "--stratify", "label", "--tolerance", "0.1"]
+    sizes = found(capsys, *words, "--engine", engine)
+    assert run(["split", "rows", "--drop-invalid", *words, *QUICK, "--out", "made"]) == 0
+    report = json.loads(Path("made/report.json").read_text("utf-8"))
+    made = {part["name"]: part["size"] for part in report["parts"]["parts"]}
+    assert [part["name"] for part in sizes["parts"]] == list(made) and sizes["k"] is None
+    assert all(part["fewest"] <= made[part["name"]] <= part["most"] for part in sizes["parts"])
+    bounds = {
+        (cell["cell"]["label"], part["name"]): (part["fewest"], part["most"])
+        for cell in sizes["cells"]
+        for part in cell["parts"]
+    }
+    stated = report["constraints"]["cells"]
+    assert bounds == {
+        (cell["cell"]["label"], cell["part"]): (cell["lower"], cell["upper"]) for cell in stated
+    }
+
+
+def test_all_else_that_inspect_says_needs_rows_in_memory(
+    table: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", "rows", "--drop-invalid", "--engine", "stream"]) == 2
+    assert "inspect without --k or --parts needs all rows in memory" in capsys.readouterr().err
+
+
 def test_folds_of_units_stay_within_the_sizes(
     table: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,12 +111,12 @@ def test_folds_of_units_stay_within_the_sizes(
     assert run(["kfold", "rows", "--drop-invalid", *words, *QUICK, "--out", "made"]) == 0
     folds = np.load("made/folds.npy")
     assert sizes["units"] == table["kept"].sum()
-    for fold, total in enumerate(sizes["folds"]):
+    for fold, total in enumerate(sizes["parts"]):
         assert total["fewest"] <= (folds == fold).sum() <= total["most"]
 
 
 def test_the_table_names_folds_and_cells(table: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["kfold", "rows", "--drop-invalid", "--sizes-only", "--engine", "stream", "--stratify", "label"]
+    words = ["inspect", "rows", "--drop-invalid", "--engine", "stream", "--stratify", "label"]
     assert run([*words, "--k", "4"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "input  331 rows, 2 dropped as not finite, rows"
@@ -103,11 +132,17 @@ def test_the_table_names_folds_and_cells(table: dict[str, Any], capsys: pytest.C
     [
         (["--k", "330"], 3, "329 rows cannot make 330 folds"),
         (["--k", "1"], 2, "--k must be at least 2"),
-        (["--tolerance", "0.1"], 2, "--tolerance has no effect on folds of single rows"),
-        (["--kernel", "linear"], 2, "--kernel has no effect with --sizes-only"),
-        (["--out", "x", "--html"], 2, "--out, --html has no effect with --sizes-only"),
-        (["--exclude", "label=dog"], 2, "never has the value 'dog'"),
-        (["--stratify", "label", "--stratify", "domain"], 2, ""),
+        (["--k", "5", "--tolerance", "0.1"], 2, "--tolerance has no effect on folds of single rows"),
+        (["--k", "5", "--kernel", "linear"], 2, "--kernel has no effect with --k"),
+        (
+            ["--parts", "a=0.5,b=0.5", "--h", "0.3", "--seed", "1"],
+            2,
+            "--seed, --h has no effect with --parts",
+        ),
+        (["--k", "5", "--parts", "a=0.5,b=0.5"], 2, "--k and --parts are two ways"),
+        (["--parts", "a=0.5,b=0.4"], 2, "add up to"),
+        (["--k", "5", "--exclude", "label=dog"], 2, "never has the value 'dog'"),
+        (["--k", "5", "--stratify", "label", "--stratify", "domain"], 2, ""),
     ],
 )
 def test_what_kfold_refuses_sizes_refuse_alike(
@@ -118,7 +153,7 @@ def test_what_kfold_refuses_sizes_refuse_alike(
     said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["kfold", "rows", "--drop-invalid", "--sizes-only", "--engine", engine, *words]) == code
+    assert run(["inspect", "rows", "--drop-invalid", "--engine", engine, *words]) == code
     lines = capsys.readouterr().err.splitlines()
     assert said in lines[0]
     assert [line.split(":")[0] for line in lines] == ["error", "hint"]
@@ -129,7 +164,7 @@ def test_values_that_are_not_finite_are_refused_alike(
 ) -> None:
     told = []
     for engine in ("local", "stream"):
-        assert run(["kfold", "rows", "--sizes-only", "--engine", engine]) == 2
+        assert run(["inspect", "rows", "--k", "5", "--engine", engine]) == 2
         told.append(capsys.readouterr().err)
     assert "row 7 (f2), row 300 (f2)" in told[0]
     assert told[0] == told[1]
@@ -142,7 +177,7 @@ def test_stream_is_chosen_when_the_rows_do_not_fit(
     path = tmp_path / "wide.parquet"
     wide = {f"f{j}": rng.normal(size=60_000) for j in range(40)}
     pq.write_table(pa.table({**wide, "label": np.arange(60_000) % 2}), path, row_group_size=2000)
-    words = ["kfold", str(path), "--sizes-only", "--json", "-q", "--threads", "1", "--memory"]
+    words = ["inspect", str(path), "--k", "5", "--json", "-q", "--threads", "1", "--memory"]
     for memory, engine in (("40MB", "stream"), ("60MB", "local")):
         assert run([*words, memory]) == 0
         assert json.loads(capsys.readouterr().out)["engine"] == engine
