@@ -94,6 +94,7 @@ def gather(
     searched: Searched | None,
 ) -> RunResult:
     """Put together what the run found out."""
+    estimate = context.subsample(found)
     converged = context.has_converged(found, certificate)
     searched = None if searched is None else searched.ending(converged=converged)
     return RunResult(
@@ -106,7 +107,7 @@ def gather(
         certificate=certificate,
         bound=bound,
         random=random,
-        estimate=context.subsample(found),
+        estimate=estimate,
         notes=context.notes(found, converged=converged, sized=config.get("leave") is None),
         engine=context.engine_summary(found),
     )
