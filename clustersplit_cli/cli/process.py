@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -46,6 +47,8 @@ def prepare() -> None:
             signal.signal(number, _stop)
     _watch_signals()
     keep_blas_to_one_thread()
+    # Where numbers overflow the command says so itself, or refuses them.
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
     # Modules and programs are many objects that stay: looking for cycles among them as often as usual takes
     # some hundredths of a short run. What is large here is freed by counting references.
     gc.set_threshold(200_000, 10, 10)

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -132,7 +132,7 @@ class ClusterEngine:
             heard = woken.wait(SECONDS_BETWEEN_LOOKS)
             woken.clear()
             if self._client.status != "running":
-                raise self._gone()
+                raise _gone(self._address)
             lost = set() if heard else self._lost(pending)
             for number, future in list(pending.items()):
                 if number in lost or future.status not in ("finished", "error"):
@@ -264,22 +264,40 @@ class ClusterEngine:
             )
         return found
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """A scheduler that is gone shows in many ways; all of them are one line."""
-        try:
-            yield
-        except ClusterSplitError:
-            raise
-        except Exception as error:
-            if self._client.status != "running" or isinstance(error, OSError):
-                raise self._gone() from error
-            raise
+    def _explained(self) -> AbstractContextManager[None]:
+        return _explained(self._client, self._address)
 
-    def _gone(self) -> ClusterError:
-        return ClusterError(
-            f"the Dask scheduler at {self._address} is gone", hint="start it again, and run the same command"
-        )
+
+@contextmanager
+def _explained(client: Any, address: str) -> Iterator[None]:
+    """A scheduler that is gone shows in many ways; all of them are one line."""
+    try:
+        yield
+    except ClusterSplitError:
+        raise
+    except Exception as error:
+        if client.status != "running" or isinstance(error, OSError):
+            raise _gone(address) from error
+        raise
+
+
+def _gone(address: str) -> ClusterError:
+    return ClusterError(
+        f"the Dask scheduler at {address} is gone", hint="start it again, and run the same command"
+    )
+
+
+def _silence_logs() -> None:
+    """Let Dask log nothing: what matters is said here in one line.
+
+    Dask gives some loggers levels of their own, which those of the loggers above them do not change.
+    """
+    above = ("distributed", "tornado", "asyncio")
+    below = [
+        name for name in logging.root.manager.loggerDict if name.startswith(tuple(f"{a}." for a in above))
+    ]
+    for name in (*above, *below):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _is_loss(error: Exception) -> bool:
@@ -316,9 +334,7 @@ def opened_cluster(
     except ImportError:
         raise UsageError("--engine dask needs Dask", hint="pip install dask distributed") from None
     distributed: Any = installed  # it has no types
-    # What Dask would log is said here in one line, or is no concern of the user's.
-    for name in ("distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _silence_logs()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dask's own words on versions: ours come from `_check_versions`
         own: Any = None
@@ -340,7 +356,9 @@ def opened_cluster(
                     f"no Dask scheduler answers at {address}", hint="start one with: dask scheduler"
                 ) from error
             try:
-                yield _engine(client, address, layout, engine_options, progress)
+                with _explained(client, address):
+                    engine = _engine(client, address, layout, engine_options, progress)
+                yield engine
             finally:
                 with suppress(Exception):
                     client.close(timeout=2)

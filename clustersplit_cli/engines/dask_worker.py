@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.data.readers.naming import as_url, shown
 from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.plan import memory_budget
 from clustersplit_cli.engines.shard import Portion, Shard
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.tasks import Task
+from clustersplit_cli.errors import ClusterError, InputError
 
 Result = TypeVar("Result")
 
@@ -87,8 +92,30 @@ def do_task(shard: Shard, task: Task[Result], edition: int, after: None = None) 
     """
     if shard.edition != edition:
         raise ForgottenError
-    with _one_blas_thread():
-        return task(shard)
+    # What overflows is told by the numbers, not by lines on the stderr of whoever started the workers.
+    with _one_blas_thread(), np.errstate(all="ignore"):
+        try:
+            return task(shard)
+        except (InputError, OSError) as error:
+            unseen = _unseen_file(shard.portion)
+            if unseen is None:
+                raise
+            raise unseen from error
+
+
+def _unseen_file(portion: Portion) -> ClusterError | None:
+    """Say which file of a portion this worker cannot read, where that is not so for whoever sent it."""
+    from distributed import get_worker
+
+    for path in dict.fromkeys(group.path for group in portion.groups):
+        if as_url(path) is None and not os.access(path, os.R_OK):
+            what = "may not read" if path.exists() else "does not see"
+            return ClusterError(
+                f"worker {get_worker().address} on {platform.node()} {what} {shown(path)}",
+                hint="every worker must see the input under the same path: put it where all of them do, "
+                "or name it by an s3:// URL",
+            )
+    return None
 
 
 _lock = threading.Lock()

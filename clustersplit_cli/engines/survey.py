@@ -52,13 +52,13 @@ class ColumnSums:
                 return block.sum(axis=0), np.einsum("ij,ij->j", block, block), low, high
 
         for first, second, low, high in workers.map(one, tiles(n, max(1, BLOCK_BYTES // (8 * d)))):
+            np.minimum(self.low, low, out=self.low)
+            np.maximum(self.high, high, out=self.high)
             if not np.isfinite(second).all():
                 self.overflows = True
                 continue
             self.first.add(first)
             self.second.add(second)
-            np.minimum(self.low, low, out=self.low)
-            np.maximum(self.high, high, out=self.high)
 
     def moments(self, n: int) -> Moments:
         """Means, standard deviations and the largest absolute entry of n rows."""

@@ -51,11 +51,22 @@ class Cluster:
                 time.sleep(0.05)
         raise TimeoutError("the scheduler did not start")
 
-    def add_worker(self, *options: str) -> None:
+    def add_worker(self, *options: str, hidden: Path | None = None) -> None:
+        """Start a worker, from which a folder may be hidden: in a view of the file system of its own."""
         address = self.address
+        cover = f'mount -t tmpfs none "{hidden}" && exec "$0" "$@"'
+        within = () if hidden is None else ("unshare", "--map-root-user", "--mount", "sh", "-c", cover)
         self.workers.append(
             self._start(
-                "dask_worker", address, "--no-nanny", "--nthreads", "1", "--memory-limit", "1GB", *options
+                "dask_worker",
+                address,
+                "--no-nanny",
+                "--nthreads",
+                "1",
+                "--memory-limit",
+                "1GB",
+                *options,
+                within=within,
             )
         )
 
@@ -75,11 +86,11 @@ class Cluster:
             process.kill()
             process.wait()
 
-    def _start(self, module: str, *options: str) -> subprocess.Popen[bytes]:
+    def _start(self, module: str, *options: str, within: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
         log = (self._folder / f"{module}-{time.monotonic_ns()}.log").open("wb")
         with log:
             return subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.{module}", "--no-dashboard", *options],
+                [*within, sys.executable, "-m", f"distributed.cli.{module}", "--no-dashboard", *options],
                 cwd=self._folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=log,

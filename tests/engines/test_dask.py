@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +33,7 @@ from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedEngine, opened_sharded
 from clustersplit_cli.progress import Stopwatch
 
-pytest.importorskip("distributed")
+Client = pytest.importorskip("distributed").Client
 
 OPTIONS = check_options(SplitOptions(nystrom="60", effort="fast", threads=1))
 
@@ -320,3 +324,78 @@ def test_a_mistake_in_the_input_is_told_as_if_it_were_read_here(
     options: list[Any] = ["--exclude", "label=dodo", "--engine", "dask", "--scheduler", running.address, "-q"]
     assert run(["split", str(path), *options, "--out", str(tmp_path / "out")]) == 2
     assert "never has the value 'dodo'" in capsys.readouterr().err
+
+
+def shards_are_open(dask_scheduler: Any) -> bool:
+    """Asked on the scheduler: whether a worker holds anything."""
+    return any(worker.has_what for worker in dask_scheduler.workers.values())
+
+
+def in_the_background(*arguments: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "clustersplit_cli", *arguments]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_scheduler_that_is_killed_on_the_way_is_one_line_and_a_hint(
+    cluster: Any, table: Path, tmp_path: Path
+) -> None:
+    with cluster(tmp_path) as own:
+        options = ["--engine", "dask", "--scheduler", own.address, "--nystrom", "500", "--quiet"]
+        out = tmp_path / "out"
+        with Client(own.address, set_as_default=False) as watching:
+            command = in_the_background("split", str(table), *options, "--passes", "400", "--out", str(out))
+            while not watching.run_on_scheduler(shards_are_open):
+                assert command.poll() is None, command.communicate()
+                time.sleep(0.01)
+            own.scheduler.kill()
+        said = command.communicate(timeout=120)[1]
+    assert command.returncode == 4
+    assert said.splitlines() == [
+        f"error: the Dask scheduler at {options[3]} is gone",
+        "hint: start it again, and run the same command",
+    ]
+    assert not out.exists()
+
+
+def test_a_scheduler_that_is_gone_while_versions_are_compared_is_no_bug_of_ours(
+    running: Any, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed.comm.core import CommClosedError
+
+    from clustersplit_cli.engines import dask as engine
+
+    def closed(client: Any, addresses: Any) -> Any:
+        raise CommClosedError("in <TCP (closed) ConnectionPool.broadcast>: Stream is closed")
+
+    monkeypatch.setattr(engine, "check_versions", closed)
+    with pytest.raises(ClusterError, match="is gone"), job(table, running.address):
+        pass
+
+
+def test_a_worker_that_does_not_see_the_files_is_named_with_what_it_lacks(
+    cluster: Any, write: Callable[..., Path], tmp_path: Path
+) -> None:
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode:
+        pytest.skip("this machine gives no process a view of the file system of its own")
+    path = write(tmp_path / "hidden", 2000)
+    with cluster(tmp_path, workers=0) as own:
+        own.add_worker(hidden=path)
+        own.wait()
+        with pytest.raises(ClusterError) as caught, job(path, own.address):
+            pass
+    assert caught.value.exit_code == 4
+    expected = rf"worker tcp://127\.0\.0\.1:\d+ on \S+ does not see {re.escape(str(path / 'part-0.parquet'))}"
+    assert re.fullmatch(expected, caught.value.message)
+    assert "under the same path" in str(caught.value.hint)
+
+
+def test_numbers_that_overflow_on_a_worker_are_no_lines_on_stderr(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = {f"f{column}": 1e200 * rng.normal(size=400) for column in range(3)}
+    table = pa.table({**features, "label": rng.integers(0, 2, 400)})
+    pq.write_table(table, tmp_path / "large.parquet", row_group_size=100)
+    for engine in ("stream", "dask"):
+        options = ["--engine", engine, "--nystrom", "50", "--effort", "fast", "--quiet", "--threads", "2"]
+        options += ["--standardize", "zscore", "--out", str(tmp_path / engine)]
+        command = in_the_background("split", str(tmp_path / "large.parquet"), *options)
+        assert "RuntimeWarning" not in command.communicate(timeout=120)[1]
