@@ -66,8 +66,6 @@ LIBRARIES = {
     "pipeline": ("rich", "typer"),
 }
 """Libraries that a room has no use for."""
-MOST_MODULES, MOST_AT_THE_ROOT = 16, 10
-
 
 PUBLIC = ("__version__",)
 
@@ -161,29 +159,11 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def test_folders_are_small_enough_to_find_things_in() -> None:
-    for folder in {path.parent for path in modules()}:
-        most = MOST_AT_THE_ROOT if folder == PACKAGE else MOST_MODULES
-        assert len(list(folder.glob("*.py"))) <= most, folder
-
-
 def test_the_files_that_the_architecture_names_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     places = re.findall(r"^\| [^|]+ \| `([a-z_/]+\.py)` \|$", text, re.MULTILINE)
     assert len(places) >= 20
     assert not [place for place in places if not (PACKAGE / place).is_file()]
-
-
-def test_the_parts_of_the_core_and_their_modules_import_each_other_one_way() -> None:
-    parts: dict[str, set[str]] = {}
-    within: dict[str, set[str]] = {}
-    for path in modules("core"):
-        module = ".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts))
-        imported = {name for name in imports_of(path) if name.startswith(f"{PACKAGE.name}.core.")} - {module}
-        within[module] = imported
-        parts.setdefault(module.split(".")[2], set()).update(name.split(".")[2] for name in imported)
-    TopologicalSorter(within).prepare()  # raises CycleError naming the modules
-    TopologicalSorter({part: others - {part} for part, others in parts.items()}).prepare()
 
 
 def test_pulp_is_imported_in_one_module() -> None:
