@@ -168,7 +168,11 @@ def _staging_area(destination: Path) -> Iterator[_StagingArea]:
         try:
             # What cannot be removed now must not hide how the block ended; the next run removes it.
             with suppress(OSError), _publishing:
-                _settle(staging, destination)
+                try:
+                    _settle(staging, destination)
+                except BaseException:  # a signal: first remove the rest
+                    _settle(staging, destination)
+                    raise
         finally:
             os.close(lock)
 
@@ -199,8 +203,9 @@ def _create_area(destination: Path) -> tuple[_StagingArea, int]:
             lock = os.open(staging.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except FileNotFoundError:
             continue
-        except OSError:
-            staging.root.rmdir()
+        except BaseException:  # it cannot be written, or a signal
+            with suppress(OSError):
+                staging.remove()
             raise
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
