@@ -121,6 +121,7 @@ def build(seed: int, number: int, folder: Path) -> Case:
         else one_of(rng, ["gone.parquet", "", ".", "/dev/null", "x" * 300])
     )
     words += ["--", features] if features.startswith("-") or rng.random() < 0.1 else [features]
+    words = [word.replace("\0", "") for word in words]  # no system passes it on
     again = pick(
         rng, [(0.52, None), (0.2, "repeat"), (0.1, "config"), (0.1, "mmd"), (0.05, "report"), (0.03, "rerun")]
     )

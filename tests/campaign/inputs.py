@@ -16,7 +16,7 @@ from tests.campaign.process import SECONDS, call, fresh, run
 NAME = "cases"
 AGAIN = "second run"
 MOST_VERIFIED = 3
-OF_THE_MACHINE = frozenset({"timing", "memory", "threads", "budget", "bytes", "plan"})
+OF_THE_MACHINE = frozenset({"timing", "memory", "threads", "budget", "bytes", "plan", "rows_per_second"})
 
 
 def examine(seed: int, number: int, place: Path) -> Outcome:
@@ -32,8 +32,6 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     result = run(case.words, place, seconds=SECONDS * (3 if case.command in ("evaluate", "compare") else 1))
     outcome.ran(result)
     outcome.tags[f"{case.command or 'no command'} exit {result.code}"] += 1
-    if os.environ.get("CAMPAIGN_SHOW_WORDS"):
-        outcome.slow.append((0.0, f"{case.oddity} {shown(result.words)[:150]} -> {result.err.strip()[:160]}"))
     outcome.findings += left_behind(before, snapshot(place / "work"), place, result)
     if result.is_done and case.command in PUBLISHING and case.out:
         for directory in run_directories(place / "work" / case.out)[:MOST_VERIFIED]:
