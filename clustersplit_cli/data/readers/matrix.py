@@ -39,9 +39,7 @@ def read_matrix(
     covered = 0.0  # rows, counting a row of which half the columns are read as a half
     for chunk in source.scan(features.names):
         stop = chunk.start + chunk.n_rows
-        covered += (
-            chunk.n_rows if chunk.width is None else chunk.n_rows * chunk.width / (width or chunk.width)
-        )
+        covered += chunk.n_rows * (chunk.width / (width or chunk.width) if chunk.width else 1.0)
         if stop > n_rows:
             break
         keep = kept[chunk.start : stop]

@@ -175,6 +175,12 @@ def test_lists_without_values_are_an_error(lists, save, read) -> None:
         read(path)
 
 
+def test_an_array_without_columns_is_an_error(save, read) -> None:
+    path = save({"X": np.ones((4, 0)), "label": np.array([0, 1] * 2)}, "data.npz")
+    with pytest.raises(InputError, match="'X' .* has only empty or null lists"):
+        read(path)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "feather", "arrows", "npy", "npz"])
 @pytest.mark.parametrize(("n", "message"), [(0, "has no rows"), (1, "has 1 row$")])
 def test_too_few_rows_are_an_error(suffix, n, message, save, read) -> None:
