@@ -177,7 +177,7 @@ def test_lists_without_values_are_an_error(lists, save, read) -> None:
 
 def test_an_array_without_columns_is_an_error(save, read) -> None:
     path = save({"X": np.ones((4, 0)), "label": np.array([0, 1] * 2)}, "data.npz")
-    with pytest.raises(InputError, match="'X' .* has only empty or null lists"):
+    with pytest.raises(InputError, match=r"'X' .* has only empty or null lists"):
         read(path)
 
 
