@@ -136,7 +136,7 @@ def compare(
     _check_classes(classes, len(dataset.rows))
     with ExitStack() as stack:
         common, linear, rbf = _contexts(dataset, options, stack, progress)
-        if common.kernel.memory.geometry == "nystrom" and evaluation is not None:
+        if common.kernel.geometry.landmarks is not None and evaluation is not None:
             raise UsageError(
                 "--evaluation-domain needs the exact kernel, and it does not fit the memory budget",
                 hint="allow more --memory, use fewer rows, or --kernel linear",
@@ -221,7 +221,7 @@ def _run_all(
     total = repeats * len(contenders) + len(classes)
     runs: list[StrategyRun] = []
     warnings: list[Notice] = []
-    exact = common.kernel.memory.geometry != "nystrom"
+    exact = common.kernel.geometry.landmarks is None
     if not exact:
         warnings.append(
             Notice("no_mix_up", "mix-up is left out: it needs the exact kernel, which does not fit")

@@ -274,7 +274,7 @@ class LocalContext:
 
     def _subsample(self, parts: list[NDArray[np.int64]]) -> SubsampleEstimate | None:
         """Estimate MMD² between parts under the exact kernel, unless that is the kernel."""
-        if self.kernel.memory.geometry != "nystrom":
+        if self.kernel.geometry.landmarks is None:
             return None
         with self.watch.step("subsample"):
             return subsample_mmd(
@@ -455,7 +455,7 @@ class LocalSplit(LocalContext):
         options, memory, problem = self.options, self.kernel.memory, self.problem
         if options.bound == "never" or not all(f.is_exact for f in self.requirements.families):
             return None
-        if options.bound == "auto" and memory.geometry != "dense":
+        if options.bound == "auto" and not self.kernel.geometry.has_entries:
             factors = memory.landmarks or self.dataset.features.shape[1]
             # Their eigenvalues cost as much as fifty products.
             if max(problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:

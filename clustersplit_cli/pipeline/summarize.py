@@ -148,7 +148,7 @@ def _bound(result: RunResult) -> summary.Bound | None:
     if result.bound is None:
         return None
     fraction = result.measures.mmd / result.bound if result.bound > 0 else 1.0
-    kernel = "nystrom" if result.about.memory.geometry == "nystrom" else "exact"
+    kernel = "exact" if result.about.memory.landmarks is None else "nystrom"
     return summary.Bound(result.bound, min(fraction, 1.0), kernel)
 
 

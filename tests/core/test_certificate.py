@@ -14,10 +14,10 @@ from clustersplit_cli.core.constraints.cells import joint_cells, make_constraint
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.nystrom import linear_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
+from tests.core import builders
 
 Certifier = Callable[..., FixedPoint]
 BOTH = pytest.mark.parametrize("certify", [certify_by_cbc, certify_by_threshold])
@@ -26,11 +26,9 @@ BOTH = pytest.mark.parametrize("certify", [certify_by_cbc, certify_by_threshold]
 def problem_of(
     X: NDArray[Any], codes: NDArray[Any], workers: Workers, h: str, tolerance: str = "0", kernel: str = "rbf"
 ) -> Problem:
-    prepared = prepare(Features(X), kernel, "scale", 3, workers, np.random.default_rng(0))
-    build = linear_geometry if prepared.kernel.is_linear else dense_geometry
     cells = joint_cells({"label": (codes, range(int(codes.max()) + 1))}, len(X))
     limits = make_constraints(cells, Fraction(h), Fraction(tolerance))
-    return Problem(build(prepared.features, prepared.kernel, workers), limits)
+    return builders.problem_of(X, limits, workers, kernel)
 
 
 def fixed_point(problem: Problem, rng: np.random.Generator) -> Members:

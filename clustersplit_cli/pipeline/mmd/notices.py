@@ -23,7 +23,7 @@ def about_comparison(
     ----------
     chosen : whether the user decided about landmarks.
     """
-    if plan.geometry == "nystrom" and not chosen:
+    if plan.landmarks is not None and not chosen:
         yield "nystrom", f"approximated with {plan.landmarks} landmarks: {plan.reason}"
     yield from _about_report(comparison, measured, question)
     undefined = [

@@ -13,31 +13,22 @@ from clustersplit_cli.core.bound import bound as module
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
 from clustersplit_cli.core.geometry import spectrum
-from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.geometry.low_rank import LandmarkColumns, LowRankKernel, make_low_rank
-from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.geometry.nystrom import nystrom_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits
 from clustersplit_cli.core.search.problem import Problem, discrepancy, evaluate
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.errors import InfeasibleError, InputError
+from tests.core.builders import problem_of
 
 
 def cells(codes: list[int], holdout: str) -> Constraints:
     values = sorted(set(codes))
     table = joint_cells({"label": (np.searchsorted(values, codes), values)}, len(codes))
     return make_constraints(table, Fraction(holdout))
-
-
-def problem_of(
-    X: np.ndarray, kernel: str, gamma: str | float, limits: Constraints, workers: Workers
-) -> Problem:
-    found = prepare(Features(X), kernel, gamma, 3, workers, np.random.default_rng(0))
-    if found.kernel.is_linear:
-        return Problem(linear_geometry(found.features, found.kernel, workers), limits)
-    return Problem(dense_geometry(found.features, found.kernel, workers), limits)
 
 
 def true_optimum(problem: Problem) -> float:
@@ -68,7 +59,7 @@ def test_the_bound_is_never_below_the_true_optimum(
         gamma = rng.choice(["scale", "20"])
         try:
             limits = cells(rng.integers(0, 3, len(X)).tolist(), f"0.{rng.integers(1, 10)}")
-            problem = problem_of(X, kernel, "scale" if gamma == "scale" else 20.0, limits, workers)
+            problem = problem_of(X, limits, workers, kernel, "scale" if gamma == "scale" else 20.0)
         except (InfeasibleError, InputError):
             continue
         tried += 1
@@ -90,7 +81,7 @@ def test_the_bound_is_tight_when_the_leading_direction_is_a_split(workers: Worke
     """Two tight clusters of the right size: the relaxation's optimum is itself a split."""
     X = np.array([[0.0]] * 8 + [[1.0]] * 2)
     for kernel in ("rbf", "linear"):
-        problem = problem_of(X, kernel, "scale", cells([0] * 10, "0.2"), workers)
+        problem = problem_of(X, cells([0] * 10, "0.2"), workers, kernel)
         assert upper(problem) == pytest.approx(true_optimum(problem), rel=1e-6)
 
 
@@ -99,7 +90,7 @@ def test_leading_pairs_alone_would_not_bound(workers: Workers, monkeypatch: pyte
     monkeypatch.setattr(spectrum, "ALL_ROWS", 0)
     monkeypatch.setattr(spectrum, "LEADING", 1)
     X = np.array([[0.0]] * 4 + [[9.0]] * 4 + [[50.0]] + [[59.0]])
-    problem = problem_of(X, "rbf", 1.0, cells([0] * 8 + [1] * 2, "0.5"), workers)
+    problem = problem_of(X, cells([0] * 8 + [1] * 2, "0.5"), workers, gamma=1.0)
     blind = LowRankKernel(
         LandmarkColumns(problem.geometry, np.array([8])), np.eye(1)
     )  # sees nothing of the first eight rows
@@ -126,9 +117,7 @@ def test_many_cells_are_merged_and_the_bound_still_holds(
     monkeypatch.setattr(spectrum, "MOST_GROUPS", 2)
     rng = np.random.default_rng(6)
     for _ in range(40):
-        problem = problem_of(
-            rng.normal(size=(12, 3)), "rbf", "scale", cells([0, 1, 2, 3] * 3, "0.34"), workers
-        )
+        problem = problem_of(rng.normal(size=(12, 3)), cells([0, 1, 2, 3] * 3, "0.34"), workers)
         assert upper(problem) >= true_optimum(problem) * (1 - 1e-9)
 
 
@@ -183,7 +172,7 @@ def test_the_bound_knows_how_far_splits_reach(d: int, n_labels: int, workers: Wo
     """A fifth of a normal sample reaches 0.7 of what the sphere allows along a direction, and no farther."""
     rng = np.random.default_rng(d)
     X = rng.normal(size=(700, d)) * 0.6 ** np.arange(d)
-    problem = problem_of(X, "linear", "scale", cells((np.arange(700) % n_labels).tolist(), "0.2"), workers)
+    problem = problem_of(X, cells((np.arange(700) % n_labels).tolist(), "0.2"), workers, "linear")
     best = 0.0
     for direction in np.concatenate([np.eye(d), rng.normal(size=(50, d))]):
         members = Selection(problem.constraints).choose(-(X @ direction)[:, None])
@@ -199,7 +188,7 @@ def test_company_bounds_narrow_kernels(workers: Workers) -> None:
     middles = 100.0 * np.arange(200)[:, None] + np.zeros((200, 2))
     X = np.repeat(middles, 2, axis=0) + 0.05 * rng.normal(size=(400, 2))
     limits = cells([0] * 400, "0.2")
-    problem = problem_of(X, "rbf", 1.0, limits, workers)
+    problem = problem_of(X, limits, workers, gamma=1.0)
     image = make_low_rank(problem.geometry, np.random.default_rng(1))
     closest = np.argsort(-problem.row_sums[::2])[:40]
     members = np.zeros(400, dtype=bool)
@@ -214,7 +203,7 @@ def test_company_is_never_below_the_true_optimum(holdout: str, workers: Workers)
     for _ in range(60):
         X = rng.normal(size=(int(rng.integers(6, 12)), 2))
         limits = cells((np.arange(len(X)) % 2).tolist(), holdout)
-        problem = problem_of(X, "rbf", float(np.exp(rng.uniform(-2, 4))), limits, workers)
+        problem = problem_of(X, limits, workers, gamma=float(np.exp(rng.uniform(-2, 4))))
         assert np.sqrt(module._by_row_sums(problem, 0.0)) >= true_optimum(problem) * (1 - 1e-9)
 
 
@@ -224,7 +213,7 @@ def test_rounding_never_takes_a_tight_bound_below_what_splits_reach(holdout: str
     rng = np.random.default_rng(9)
     X = rng.standard_t(2, size=(3000, 30)).astype(np.float32)
     limits = cells([0] * len(X), holdout)
-    problem = problem_of(X, "rbf", 20.0, limits, workers)
+    problem = problem_of(X, limits, workers, gamma=20.0)
     image = make_low_rank(problem.geometry, np.random.default_rng(1))
     bound = mmd_upper_bound(problem, image)
     for split in random_splits(limits, rng.spawn(5)).T:

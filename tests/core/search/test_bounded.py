@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation
 from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
 from clustersplit_cli.core.geometry.factored import FactorGeometry
-from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
 from clustersplit_cli.core.search import search as search_module
@@ -45,13 +42,10 @@ def problem_of(
     X = rng.normal(size=(9, 5))[rng.integers(9, size=n)] * 2 + rng.normal(size=(n, 5))
     labels = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
     limits = make_constraints(joint_cells({"label": (labels, [0, 1, 2])}, n), Fraction("0.2"))
-    name = "rbf" if kernel == "nystrom" else kernel
-    found = prepare(Features(X.astype(dtype)), name, gamma, 3, workers, rng)
-    if kernel == "linear":
-        held = linear_geometry(found.features, found.kernel, workers)
-    else:
-        held = nystrom_geometry(found.features, found.kernel, np.sort(rng.choice(n, 60, False)), workers)
-    return Problem(held, limits), held
+    X, landmarks = X.astype(dtype), np.sort(rng.choice(n, 60, False)) if kernel == "nystrom" else None
+    geometry = builders.geometry_of(X, workers, "linear" if landmarks is None else "rbf", gamma, landmarks)
+    assert isinstance(geometry, FactorGeometry)
+    return Problem(geometry, limits), geometry
 
 
 def split_at(

@@ -18,6 +18,7 @@ from clustersplit_cli.core.search.lloyd import Descent, descend, leap
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, objectives
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.errors import InfeasibleError
+from tests.core import builders
 
 
 def problem_of(
@@ -33,9 +34,7 @@ def problem_of(
         limits = make_constraints(cells, Fraction(int(rng.integers(1, 10)), 10), Fraction(tolerance))
     except InfeasibleError:
         return None
-    prepared = prepare(Features(X.astype(dtype)), kernel, "scale", 3, workers, rng)
-    build = linear_geometry if prepared.kernel.is_linear else dense_geometry
-    return Problem(build(prepared.features, prepared.kernel, workers), limits)
+    return builders.problem_of(X.astype(dtype), limits, workers, kernel)
 
 
 def path_of(end: Descent, starts: Members, run: int) -> Members:

@@ -10,9 +10,6 @@ import pytest
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells, make_constraints
-from clustersplit_cli.core.geometry.dense import dense_geometry
-from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_low_rank
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
@@ -33,9 +30,8 @@ def problem_of(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: 
     """Rows that are denser in some places than in others."""
     rng = np.random.default_rng(2)
     X = (rng.normal(size=(N, 4)) * np.exp(rng.normal(size=(N, 1)))).astype(np.float32)
-    found = prepare(Features(X), "rbf", gamma, 3, workers, rng)
     limits = make_constraints(cells_of(6), Fraction(holdout), Fraction(tolerance))
-    return Problem(dense_geometry(found.features, found.kernel, workers), limits)
+    return builders.problem_of(X, limits, workers, gamma=gamma)
 
 
 def solve(problem: Problem, workers: Workers, effort: str = "normal", restarts: int = 10) -> Solution:

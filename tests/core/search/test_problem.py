@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
-from clustersplit_cli.core.geometry.dense import dense_geometry
-from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
-from clustersplit_cli.core.geometry.protocol import ByProducts, Geometry, split_weights
+from clustersplit_cli.core.geometry.protocol import ByProducts, split_weights
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import (
     Members,
@@ -24,21 +20,16 @@ from clustersplit_cli.core.search.problem import (
     objectives,
     shifted,
 )
+from tests.core import builders
 
 HOLDINGS = ("rbf", "linear", "cosine", "polynomial", "nystrom")
 
 
 def problem_of(X: NDArray[Any], holding: str, workers: Workers) -> Problem:
-    rng = np.random.default_rng(0)
-    prepared = prepare(Features(X), "rbf" if holding == "nystrom" else holding, "scale", 3, workers, rng)
-    held: Geometry
-    if prepared.kernel.is_linear:
-        held = linear_geometry(prepared.features, prepared.kernel, workers)
-    elif holding == "nystrom":
-        held = nystrom_geometry(prepared.features, prepared.kernel, np.arange(0, len(X), 3), workers)
-    else:
-        held = dense_geometry(prepared.features, prepared.kernel, workers)
-    return Problem(held, make_constraints(joint_cells({}, len(X)), Fraction(1, 2)))
+    limits = make_constraints(joint_cells({}, len(X)), Fraction(1, 2))
+    if holding == "nystrom":
+        return builders.problem_of(X, limits, workers, landmarks=np.arange(0, len(X), 3))
+    return builders.problem_of(X, limits, workers, holding)
 
 
 def random_members(n: int, rng: np.random.Generator) -> Members:

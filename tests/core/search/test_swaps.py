@@ -9,15 +9,11 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
-from clustersplit_cli.core.geometry.dense import dense_geometry
-from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import prepare
-from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
-from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, objectives
 from clustersplit_cli.core.search.swaps import _look, polish
+from tests.core import builders
 
 HOLDINGS = ("rbf", "linear", "cosine", "polynomial", "nystrom")
 
@@ -32,19 +28,11 @@ def problem_of(
     tolerance: str = "0",
     gamma: str | float = "scale",
 ) -> Problem:
-    rng = np.random.default_rng(0)
-    name = "rbf" if holding == "nystrom" else holding
-    prepared = prepare(Features(X), name, gamma, 3, workers, rng)
-    held: Geometry
-    if prepared.kernel.is_linear:
-        held = linear_geometry(prepared.features, prepared.kernel, workers)
-    elif holding == "nystrom":
-        held = nystrom_geometry(prepared.features, prepared.kernel, np.arange(0, len(X), 2), workers)
-    else:
-        held = dense_geometry(prepared.features, prepared.kernel, workers)
     columns = {} if codes is None else {"label": (codes, range(int(codes.max()) + 1))}
     limits = make_constraints(joint_cells(columns, len(X)), Fraction(h), Fraction(tolerance))
-    return Problem(held, limits)
+    if holding == "nystrom":
+        return builders.problem_of(X, limits, workers, gamma=gamma, landmarks=np.arange(0, len(X), 2))
+    return builders.problem_of(X, limits, workers, holding, gamma)
 
 
 def at_target(limits: Constraints, rng: np.random.Generator) -> Members:
