@@ -67,11 +67,17 @@ def domains_to_leave(domains: Categories | None, leave: str | None) -> list[str]
     return names if leave is None else [leave]
 
 
+def searched_options(strategy: str) -> dict[str, Any]:
+    """The options of a search as the strategy used them: only one of them searches."""
+    if strategy != "unconstrained":
+        return dict.fromkeys(_OF_THE_SEARCH)
+    return {"restarts": RESTARTS, "effort": EFFORT, "max_iter": MAX_ITER, "solver": "selection"}
+
+
 def _reported(strategy: str, context: Context[Found], parts: Any, config: Mapping[str, Any]) -> Run:
     """Report on a given split; what only a search has is null or empty."""
     found = context.measure(parts)
     report = summarize(assess(context, found, config), context.watch)
-    searched = {"restarts": RESTARTS, "effort": EFFORT, "max_iter": MAX_ITER, "solver": "selection"}
-    used = searched if strategy == "unconstrained" else dict.fromkeys(_OF_THE_SEARCH)
+    used = searched_options(strategy)
     report = replace(report, config={"strategy": strategy, "leave": None, **report.config, **used})
     return Run(context.written(found), report)

@@ -124,6 +124,8 @@ def _beyond_the_schema(report: Mapping[str, Any]) -> Iterator[str]:
     for place, value in _integers(report):
         if abs(value) >= 1 << 63 and place not in _SEEDS:
             yield f"{place} is {str(value)[:20]}..., and should be an integer of 64 bits"
+    if None not in (report["config"].get("k"), report["config"].get("parts")):
+        yield "config has both k and parts"
     has_parts = report["config"].get("k") is not None or report["config"].get("parts") is not None
     if has_parts != (report["parts"] is not None):
         yield f"parts is {'null' if has_parts else 'an object'}, which contradicts config"

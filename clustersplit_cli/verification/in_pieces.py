@@ -10,6 +10,7 @@ from typing import Any
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
 from clustersplit_cli.engines.checks import CountDiffering, count_labels, find_misplaced, give_labels
 from clustersplit_cli.engines.rules import Labelled
+from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.run import assess, run
 from clustersplit_cli.pipeline.sharded import ShardedEngine
 from clustersplit_cli.pipeline.summarize import summarize
@@ -20,7 +21,7 @@ from clustersplit_cli.verification.definition import check_definition_in_pieces
 from clustersplit_cli.verification.files import read_run_indices, stated_formats
 from clustersplit_cli.verification.indices import check_complete, check_positions, is_partition
 from clustersplit_cli.verification.run import Claim, said_to_converge
-from clustersplit_cli.verification.stated import RELATIVE, check_stated, check_trace
+from clustersplit_cli.verification.stated import RELATIVE, check_account, check_stated
 
 _NAMED = 3
 
@@ -67,17 +68,18 @@ def verify_run_in_pieces(claim: Claim, engine: ShardedEngine, *, rerun: bool = F
     recomputed: dict[str, Any] = json.loads(render_json(stated))
     if claim.is_baseline:
         recomputed["bound"] = None
+        recomputed["config"] |= searched_options(claim.report["config"]["strategy"])
     elif not claim.was_read_in_pieces and recomputed["certificate"] and claim.report["certificate"]:
         # The local engine asks CBC where rows are few; the proof is another, the fixed point the same.
         by = {name: claim.report["certificate"].get(name) for name in ("backend", "n_lps")}
         recomputed["certificate"] |= by
     if claim.report["bound"] and recomputed["bound"] and not claim.was_read_in_pieces:
         yield _check_tighter_bound(claim.report, recomputed.pop("bound"))
-    yield from check_stated(claim.report, recomputed)
+    yield from check_stated(claim.report, recomputed, moved=claim.moved)
     yield check_definition_in_pieces(claim.report, context, found)
+    yield from check_account(claim.report)
     if claim.is_baseline:
         return
-    yield check_trace(claim.report)
     yield _check_ties(engine, context.kernel.surveyed.n)
     if rerun:
         again = run(engine, config=claim.config)

@@ -28,7 +28,7 @@ from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.files import check_ids, stored_type
 from clustersplit_cli.verification.indices import named_rows
-from clustersplit_cli.verification.stated import check_stated, check_trace, differences
+from clustersplit_cli.verification.stated import check_account, check_stated, differences
 
 Indices = NDArray[np.int64]
 _NAMED = 3
@@ -42,6 +42,7 @@ class PartedClaim:
     report: Mapping[str, Any]
     config: Mapping[str, Any]
     formats: Sequence[str]
+    moved: bool = False
 
     @property
     def into(self) -> PartitionOptions:
@@ -94,8 +95,8 @@ def verify_parts(
     with prepared_partition(dataset, options, claim.into, progress) as context:
         given = context.measure(labels, converged=_said_to_converge(claim.report))
         recomputed = _recompute(claim, context, given)
-        yield from check_stated(claim.report, recomputed)
-        yield check_trace(claim.report)
+        yield from check_stated(claim.report, recomputed, moved=claim.moved)
+        yield from check_account(claim.report)
         if rerun:
             found = context.refine(context.explore())
             changed = dataset.rows[found.labels != labels]

@@ -27,7 +27,7 @@ from clustersplit_cli.verification.parts import (
     read_parts,
     told_incomplete,
 )
-from clustersplit_cli.verification.stated import check_stated, check_trace
+from clustersplit_cli.verification.stated import check_account, check_stated
 
 NEED_ALL_ROWS = ("MMD", "objective", "certificate", "random baseline", "configuration", "geometry")
 """Checks of `verify_parts` that work on a kernel of all rows."""
@@ -64,9 +64,9 @@ def verify_parts_in_pieces(claim: PartedClaim, engine: ShardedEngine) -> Iterato
         "input": json.loads(render_json(summarize_input(dataset))),
         "constraints": json.loads(render_json(summarize_counts(quotas, claims.counts))),
     }
-    yield from check_stated(claim.report, recomputed)
+    yield from check_stated(claim.report, recomputed, moved=claim.moved)
     yield _check_warnings(claim.report, quotas)
-    yield check_trace(claim.report)
+    yield from check_account(claim.report)
     for name in NEED_ALL_ROWS:
         yield Check(name, SKIPPED, _NEEDS_ROWS)
 

@@ -16,6 +16,7 @@ from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.context import requirements_of
 from clustersplit_cli.pipeline.local import BY_THRESHOLD, LocalSplit, prepared_split
 from clustersplit_cli.pipeline.result import RunResult
@@ -32,7 +33,7 @@ from clustersplit_cli.verification.indices import (
     is_partition,
     named_rows,
 )
-from clustersplit_cli.verification.stated import check_stated, check_trace, differences
+from clustersplit_cli.verification.stated import check_account, check_stated, differences
 
 SIGMAS = 6.0
 
@@ -45,12 +46,14 @@ class Claim:
     ----------
     report : the content of its report.
     config : options outside the pipeline's reach, as reading resolved them now.
+    moved : whether the user says where the input is now.
     """
 
     directory: Path
     report: Mapping[str, Any]
     config: Mapping[str, Any]
     indices: IndexFiles
+    moved: bool = False
 
     @property
     def is_baseline(self) -> bool:
@@ -105,15 +108,16 @@ def verify_run(
         recomputed = _as_report(_recompute(claim, context, members))
         if claim.is_baseline:
             recomputed["certificate"] = recomputed["bound"] = None
+            recomputed["config"] |= searched_options(claim.report["config"]["strategy"])
         elif claim.was_read_in_pieces and recomputed["bound"]:
             most = context.bound(looking=False) or 0.0
             fraction = min(recomputed["mmd"]["value"] / most, 1.0) if most else 1.0
             recomputed["bound"] |= {"mmd_upper": most, "fraction": fraction}
-        yield from check_stated(claim.report, recomputed)
+        yield from check_stated(claim.report, recomputed, moved=claim.moved)
         yield _check_definition(claim.report, context, members)
+        yield from check_account(claim.report)
         if claim.is_baseline:
             return
-        yield check_trace(claim.report)
         yield _check_ties(context, members)
         if rerun:
             yield _check_rerun(claim.report, context, members)

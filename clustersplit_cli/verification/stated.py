@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from clustersplit_cli.core.baselines import LEAVE_ONE_DOMAIN_OUT, STRATEGIES
+from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 
 RELATIVE = 2e-8
@@ -25,6 +30,7 @@ _LOOSE = {"mmd_mean": 1e-5, "mmd_sd": 1e-3, "mmd_squared_unbiased": 1e-5, "stand
 _LOOSE |= {"mmd_upper": 1e-5, "fraction": 1e-5}
 """Eigensolvers stop at a tolerance."""
 _DIFFERENCES_NAMED = 3
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 
 COMPARED = {
     "input": "input",
@@ -44,13 +50,41 @@ COMPARED = {
 """Top-level keys of the report that follow from the input, the index files and the configuration alone."""
 OF_WORKERS = ("versions_differ", "worker_not_used")
 """Warnings about the workers of a cluster."""
-_OF_THE_MACHINE = {"memory", "threads", "bytes", "budget", "reason", "engine", "passes"}
-_OF_THE_RUN = {"strategy", "leave", "restarts", "effort", "max_iter", "solver", "certify", "message"}
-_OF_THE_RUN |= {"path", "features"}
+_OF_ANOTHER_ENGINE = ("column_in_both", "not_converged")
+"""Warnings whose words name paths, or an option that not every engine has."""
+UNCHECKED = (
+    *("tool.*", "timing.*", "plan.bytes", "plan.reason", "config.features", "config.threads"),
+    *(
+        "config.restarts",
+        "config.max_iter",
+        "config.solver",
+        "config.certify",
+        "config.bound",
+        "config.passes",
+    ),
+    *("config.drop_invalid", "config.strategy", "config.leave", "search.programs.*"),
+    *("restarts[].start", "restarts[].iterations", "restarts[].mmd", "restarts[].converged"),
+    *("restarts[].trace[]",),
+    *("engine.workers", "engine.shards", "engine.sample_rows", "engine.factors", "engine.factor_bytes"),
+    *("engine.passes", "engine.source_bytes", "engine.spill_bytes", "engine.rows_per_second"),
+)
+"""Places in a report where some change cannot be told; docs/verify.md says why, of each."""
+_ELSEWHERE = ("config.memory", "config.engine", "plan.budget", "input.files[].path", "warnings[].message")
+"""Places that other checks look at."""
+_COARSE = 1e-5
+"""How far the Psi of starts may be off, in units of the scatter: they may be measured in float32."""
+LONGEST_TRACE = 24
 
 
-def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Iterator[Check]:
-    """Compare every part of the report that was recomputed; each is one check."""
+def check_stated(
+    stated: Mapping[str, Any], recomputed: Mapping[str, Any], *, moved: bool = False
+) -> Iterator[Check]:
+    """Compare every part of the report that was recomputed; each is one check.
+
+    Parameters
+    ----------
+    moved : whether files are where the user says, and not at their paths in the report.
+    """
     for key, name in COMPARED.items():
         if key not in recomputed:
             continue
@@ -61,6 +95,10 @@ def check_stated(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> It
         if key == "warnings":
             both = _without_workers(both[0]), _without_workers(both[1])
         wrong = list(differences(*both, key, noise))
+        if key == "input" and not moved:
+            wrong += _path_faults(*both)
+        if key == "warnings":
+            wrong += _warning_faults(*both)
         if wrong:
             more = f"; and {len(wrong) - _DIFFERENCES_NAMED} more" if len(wrong) > _DIFFERENCES_NAMED else ""
             yield Check(name, FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]) + more)
@@ -97,41 +135,81 @@ def _rounding_of(recomputed: Mapping[str, Any]) -> dict[str, float]:
 
 
 def differences(
-    stated: Any, recomputed: Any, place: str, noise: Mapping[str, float] = MappingProxyType({})
+    stated: Any,
+    recomputed: Any,
+    place: str,
+    noise: Mapping[str, float] = MappingProxyType({}),
+    kind: str = "",
 ) -> Iterator[str]:
-    """Walk both trees and say where they differ; `noise` is how far some leaves may."""
-    leaf = place.rpartition(".")[2]
-    if leaf in _OF_THE_MACHINE | _OF_THE_RUN:
+    """Walk both trees and say where they differ; `noise` is how far some leaves may.
+
+    `kind` is the place without numbers and names of entries.
+    """
+    kind = kind or place
+    leaf = kind.rpartition(".")[2]
+    if is_unchecked(kind) or kind in _ELSEWHERE:
         return
     if isinstance(recomputed, Mapping) and isinstance(stated, Mapping):
         keys = [*recomputed, *(key for key in stated if key not in recomputed)]
         for key in keys:
-            yield from differences(stated.get(key), recomputed.get(key), f"{place}.{key}", noise)
+            yield from differences(
+                stated.get(key), recomputed.get(key), f"{place}.{key}", noise, f"{kind}.{key}"
+            )
     elif isinstance(recomputed, list) and isinstance(stated, list):
         if len(stated) != len(recomputed):
             yield f"{place} has {len(stated)} entries in the report, recomputed {len(recomputed)}"
             return
         for index, (said, found) in enumerate(zip(stated, recomputed, strict=True)):
             name = f"{place}[{_cell_name(found) or index}]"
-            yield from differences(said, found, name, noise)
+            yield from differences(said, found, name, noise, f"{kind}[]")
     elif not _same(stated, recomputed, leaf, noise.get(leaf, 0.0)):
         yield f"{place} is {_short(stated)} in the report, recomputed {_short(recomputed)}"
 
 
-def check_trace(report: Mapping[str, Any]) -> Check:
-    """Check that the trace falls, ends at the stated Psi, and agrees with what else is said of the search."""
-    try:
-        wrong = list(_trace_faults(report))
-        steps = len(report["trace"])
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        return Check("trace", FAILED, f"the trace, search or restarts are malformed ({error})")
-    if wrong:
-        return Check("trace", FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]))
-    return Check("trace", OK, f"{steps} points, never rising, ending at the stated Psi")
+def is_unchecked(kind: str) -> bool:
+    """Whether a place is one where some change cannot be told."""
+    return any(fnmatchcase(kind.replace("[]", "()"), each.replace("[]", "()")) for each in UNCHECKED)
+
+
+def _warning_faults(stated: list[Any], recomputed: list[Any]) -> Iterator[str]:
+    """Say where the words of warnings differ; numbers may by one in their last digit."""
+    for number, (said, found) in enumerate(zip(stated, recomputed, strict=False)):
+        if said["code"] == found["code"] not in _OF_ANOTHER_ENGINE:
+            texts = [_NUMBER.split(each["message"]) for each in (said, found)]
+            numbers = [_NUMBER.findall(each["message"]) for each in (said, found)]
+            if texts[0] != texts[1] or not all(map(_are_close, *numbers)):
+                words = _short(said["message"]), _short(found["message"])
+                yield f"warnings[{number}] says {words[0]}, recomputed {words[1]}"
+
+
+def _are_close(one: str, other: str) -> bool:
+    """Whether two decimals are at most one apart in the last digit of the coarser."""
+    a, b = Decimal(one), Decimal(other)
+    last = max(int(a.as_tuple().exponent), int(b.as_tuple().exponent))
+    return abs(a - b) <= Decimal(1).scaleb(last)
+
+
+def check_account(report: Mapping[str, Any]) -> Iterator[Check]:
+    """Check what a report says of the search and of the machine against what else it says."""
+    searched = report["search"] is not None
+    for name, faults, fine in (
+        ("trace", _trace_faults, f"{len(report['trace'])} points, never rising, ending at the stated Psi"),
+        ("restarts", _restart_faults, f"{len(report['restarts'])}, none better than the winner"),
+        ("engine and plan", _plan_faults, "agree with the configuration"),
+    ):
+        wrong = list(faults(report))
+        if wrong:
+            yield Check(name, FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]))
+        elif searched or faults is _plan_faults:
+            yield Check(name, OK, fine)
 
 
 def _trace_faults(report: Mapping[str, Any]) -> Iterator[str]:
     trace, psi = report["trace"], report["objective"]["psi"]
+    if report["search"] is None:
+        if trace or report["config"].get("strategy") is None:
+            yield "the report says nothing of a search" + (", and has a trace" if trace else "")
+        return
     if not trace:
         yield "the trace is empty"
         return
@@ -144,16 +222,93 @@ def _trace_faults(report: Mapping[str, Any]) -> Iterator[str]:
     rounding = AVERAGED * abs(report["objective"]["ssq_total"])
     if not _same(trace[-1]["psi"], psi, "psi", rounding):
         yield f"the trace ends at {trace[-1]['psi']}, but Psi is {psi}"
+    if trace[0]["phase"] != "start":
+        yield f"the trace begins with {_short(trace[0]['phase'])}, not with 'start'"
     gained: dict[str, float] = {}
     for before, after in pairwise(trace):
         gained[after["phase"]] = gained.get(after["phase"], 0.0) + before["psi"] - after["psi"]
     yield from differences(report["search"]["gained"], gained, "search.gained")
-    best = min(report["restarts"], key=lambda run: run["psi"])
-    if best["psi"] < psi - max(1e-6 * abs(psi), rounding):
-        yield f"start {best['start']} ended at {best['psi']}, below the stated Psi {psi}"
-    winner = [run for run in report["restarts"] if run["start"] == report["search"]["winner"]]
-    if not winner:
-        yield f"the winner {report['search']['winner']} is none of the restarts"
+
+
+def _restart_faults(report: Mapping[str, Any]) -> Iterator[str]:
+    """Starts end where their own traces do, none below the winner, as many as were asked for."""
+    restarts, search, config = report["restarts"], report["search"], report["config"]
+    if search is None:
+        if restarts:
+            yield "there are restarts, but no search"
+        return
+    if search["effort"] not in EFFORTS or search["effort"] != config.get("effort"):
+        yield f"search.effort is {search['effort']!r}, and config.effort {config.get('effort')!r}"
+    wanted = config.get("restarts") if report["engine"] is None else 1
+    if len(restarts) != wanted:
+        yield f"there are {len(restarts)} restarts, and should be {wanted}"
+    names = [run["start"] for run in restarts]
+    if len(set(names)) < len(names):
+        yield "two restarts have the same name"
+    psi, scatter = report["objective"]["psi"], abs(report["objective"]["ssq_total"])
+    slack = _COARSE * scatter
+    if search["winner"] not in names:
+        yield f"the winner {search['winner']} is none of the restarts"
+    for run in restarts:
+        is_winner = run["start"] == search["winner"]
+        if run["psi"] < psi - slack or (is_winner and run["psi"] > psi + slack):
+            what = "the winner" if is_winner else f"start {run['start']}"
+            yield f"{what} ended at {run['psi']}, {'not at' if is_winner else 'below'} the stated Psi {psi}"
+        trace = run["trace"]
+        if any(after > before + slack for before, after in pairwise(trace)):
+            yield f"the trace of start {run['start']} rises"
+        if trace and abs(trace[-1] - run["psi"]) > slack:
+            yield f"the trace of start {run['start']} ends at {trace[-1]}, and the start at {run['psi']}"
+        steps = min(run["iterations"] + 1, LONGEST_TRACE)
+        if report["engine"] is None and len(trace) < steps:
+            yield f"start {run['start']} took {run['iterations']} steps, its trace has {len(trace)} points"
+        squared = _squared_by_scatter(report, run["psi"])
+        if squared is not None and abs(run["mmd"] ** 2 - max(squared[0], 0.0)) > _COARSE * squared[1]:
+            yield f"start {run['start']} has MMD {run['mmd']}, and by its Psi {max(squared[0], 0.0) ** 0.5}"
+
+
+def _squared_by_scatter(report: Mapping[str, Any], psi: float) -> tuple[float, float] | None:
+    """MMD² that goes with a Psi, and its largest value; None where parts may have other sizes."""
+    if any(cell["lower"] != cell["upper"] for cell in report["constraints"]["cells"]):
+        return None
+    if report["constraints"]["units"] is not None:
+        return None
+    sizes = [part["size"] for part in report["parts"]["parts"]] if report["parts"] else None
+    sizes = sizes or [report["sizes"]["train"], report["sizes"]["val"]]
+    pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) / 2
+    if not pairs:
+        return None
+    scatter, factor = report["objective"]["ssq_total"], sum(sizes) / pairs
+    return factor * (scatter - psi), factor * abs(scatter)
+
+
+def _plan_faults(report: Mapping[str, Any]) -> Iterator[str]:
+    """The plan, the engine and the strategy are said twice, or bound each other."""
+    plan, config, engine = report["plan"], report["config"], report["engine"]
+    if plan["budget"] != config.get("memory"):
+        yield f"plan.budget is {plan['budget']}, and config.memory {config.get('memory')}"
+    if plan["bytes"] > plan["budget"]:
+        yield f"plan.bytes is {plan['bytes']}, more than plan.budget {plan['budget']}"
+    stated = config.get("engine") or "local"
+    if stated != (engine["name"] if engine else "local"):
+        yield f"config.engine is {stated!r}, and engine.name {engine['name'] if engine else None!r}"
+    passes = config.get("passes")
+    if engine and passes is not None and engine["passes"] > passes:
+        yield f"engine.passes is {engine['passes']}, more than config.passes {passes}"
+    if (passes is not None) != (engine is not None and report["search"] is not None):
+        yield f"config.passes is {passes}, which contradicts the engine or the search"
+    strategy, leave = config.get("strategy"), config.get("leave")
+    if strategy not in (None, *STRATEGIES) or (leave is not None) != (strategy == LEAVE_ONE_DOMAIN_OUT):
+        yield f"config.strategy is {strategy!r} and config.leave {leave!r}, which no run has"
+    if strategy is not None and report["search"] is not None:
+        yield f"config.strategy is {strategy!r}, which does not search"
+
+
+def _path_faults(stated: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Iterator[str]:
+    """Files have the paths under which they were found, apart from where a relative one begins."""
+    for said, found in zip(stated["files"], recomputed["files"], strict=False):
+        if not f"/{found['path']}".endswith(f"/{said['path']}") and said["path"] != found["path"]:
+            yield f"{_short(said['path'])} in the report was read as {_short(found['path'])}"
 
 
 def _same(stated: Any, recomputed: Any, leaf: str, noise: float = 0.0) -> bool:

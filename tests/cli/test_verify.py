@@ -308,7 +308,7 @@ EDITS: dict[str, tuple[Callable[[Report], object], str]] = {
     "gamma": (lambda r: r["config"].update(gamma=r["config"]["gamma"] * 1.01), "MMD"),
     "holdout": (lambda r: r["config"].update(holdout=0.4), "cell counts"),
     "kernel": (lambda r: r["config"].update(kernel="soup"), "report"),
-    "winner": (lambda r: r["search"].update(winner="nobody"), "trace"),
+    "winner": (lambda r: r["search"].update(winner="nobody"), "restarts"),
     "number of rows": (lambda r: r["input"].update(n_rows=121), "input"),
 }
 

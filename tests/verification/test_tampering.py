@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports.json_report import load_report
+from clustersplit_cli.reports.verification import FAILED
+from clustersplit_cli.verification.stated import UNCHECKED, check_account, is_unchecked
 from tests.verification.conftest import MADE, Place, Report, at, leaves
 
 BAD: tuple[Any, ...] = (
@@ -104,3 +107,84 @@ def test_no_command_breaks_on_a_report_that_was_changed(
                 said = capsys.readouterr()
                 assert code in ENDS, (name, place, text, said.err)
                 assert "Traceback" not in said.err
+
+
+def kind_of(place: Place) -> str:
+    """A place as `UNCHECKED` names it."""
+    return "".join("[]" if isinstance(name, int) else f".{name}" for name in place).removeprefix(".")
+
+
+def noticeably_other(value: Any) -> Any:
+    """Another value of the same type, where there is one; far from the first."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 2 + 0.01
+    return {"": "x", None: "x"}.get(value, f"{value}x") if value is None or isinstance(value, str) else ["x"]
+
+
+def one_of_each(report: Report, draw: random.Random) -> list[Place]:
+    """One leaf of every kind, whichever."""
+    kinds: dict[str, list[Place]] = {}
+    for place in leaves(report):
+        kinds.setdefault(kind_of(place), []).append(place)
+    return [draw.choice(places) for places in kinds.values()]
+
+
+@pytest.mark.parametrize("kind", ["split", "nystrom", "groups", "kfold", "parts", "baseline", "stream"])
+def test_any_leaf_that_is_changed_is_found_out_but_for_those_in_the_docs(
+    kind: str, copied: Callable[[str], Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the report alone gives away is told from it; everything else is left to the command."""
+    report = copied(kind)
+    assert run(["verify", "run", "--quiet"]) == 0, capsys.readouterr().err
+    path = Path("run/report.json")
+    unnoticed = []
+    for place in one_of_each(report, random.Random(f"{kind} 1")):
+        holder, name = at(report, place)
+        text = tampered(report, place, noticeably_other(holder[name]))
+        if is_unchecked(kind_of(place)) or not still_a_report(text):
+            continue
+        path.write_text(text, encoding="utf-8")
+        seen = any(check.status == FAILED for check in check_account(json.loads(text)))
+        if not seen and run(["verify", "run", "--quiet"]) == 0:
+            unnoticed.append((kind_of(place), holder[name]))
+        capsys.readouterr()
+    assert not unnoticed
+
+
+SOME_TOLD: dict[str, tuple[Place, Any]] = {
+    "fewer starts": (("config", "restarts"), 3),
+    "steps of a start": (("restarts", 1, "iterations"), 1000),
+    "mmd of a start": (("restarts", 1, "mmd"), 0.3),
+    "psi of a start": (("restarts", 1, "psi"), 0.0),
+    "rising trace of a start": (("restarts", 1, "trace", 0), -1e3),
+    "name of the winner twice": (("restarts", 1, "start"), "spectral-0+"),
+    "plan that takes more than there is": (("plan", "bytes"), 10**15),
+    "solver that the constraints do not need": (("config", "solver"), "highs"),
+    "no certificate was asked for": (("config", "certify"), "never"),
+    "no bound was asked for": (("config", "bound"), "never"),
+    "passes in memory": (("config", "passes"), 6),
+    "a strategy that does not search": (("config", "strategy"), "random"),
+    "a file of another name": (("input", "files", 0, "path"), "other.parquet"),
+}
+
+
+@pytest.mark.parametrize("name", SOME_TOLD)
+def test_much_of_what_cannot_always_be_told_is_told_of_a_split_in_memory(
+    name: str, copied: Callable[[str], Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, value = SOME_TOLD[name]
+    text = tampered(copied("split"), place, value)
+    assert still_a_report(text)
+    Path("run/report.json").write_text(text, encoding="utf-8")
+    assert run(["verify", "run", "--quiet"]) in {1, 2}, capsys.readouterr().err
+
+
+def test_the_page_on_verify_lists_exactly_what_cannot_be_told() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text(encoding="utf-8")
+    section = page.partition("## What it cannot tell")[2].partition("\n## ")[0]
+    listed = re.findall(r"`([a-z_]+\.[a-z_.*\[\]]+|[a-z_]+\[\]\.[a-z_.\[\]]+)`", section)
+    assert sorted(listed) == sorted(UNCHECKED)

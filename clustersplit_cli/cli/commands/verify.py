@@ -144,12 +144,13 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         return
     config = reading_config(stated, dataset, Output(None, tuple(formats), None, False, False, located.path))
     how = {"rerun": given["rerun"], "progress": progress}
+    moved = _is_moved(given)
     try:
         if parted_run:
-            parted = PartedClaim(directory, report, {**config, **_made(report)}, formats)
+            parted = PartedClaim(directory, report, {**config, **_made(report)}, formats, moved)
             yield from verify_parts(parted, dataset, options, **how)
         else:
-            claim = Claim(directory, report, config, read_run_indices(directory, formats))
+            claim = Claim(directory, report, config, read_run_indices(directory, formats), moved)
             yield from verify_run(claim, dataset, options, **how)
     except (
         InputError,
@@ -188,7 +189,7 @@ def _in_pieces(
     engine = replace(engine, passes=passes if isinstance(passes, int) else None)
     with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as sharded:
         config = pieces.reading_config_of(stated, sharded, output)
-        claim = Claim(directory, report, config, IndexFiles({}, ()))
+        claim = Claim(directory, report, config, IndexFiles({}, ()), _is_moved(given))
         yield from verify_run_in_pieces(claim, sharded, rerun=given["rerun"])
 
 
@@ -212,9 +213,14 @@ def _parts_in_pieces(
             f"{idle[0]} has no effect on folds and parts with --engine {engine.engine}, which only counts",
             hint="leave it out, or use --engine local",
         )
-    claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]))
+    claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]), _is_moved(given))
     with pieces.counting_job(located, options, engine, "", progress, hashing=True) as sharded:
         yield from verify_parts_in_pieces(claim, sharded)
+
+
+def _is_moved(given: Mapping[str, Any]) -> bool:
+    """Whether the user says where some of the input is now."""
+    return any(given[name] is not None for name in ("features", *_MOVABLE))
 
 
 def _made(report: Mapping[str, Any]) -> dict[str, Any]:
