@@ -163,7 +163,6 @@ SOME_TOLD: dict[str, tuple[Place, Any]] = {
     "rising trace of a start": (("restarts", 1, "trace", 0), -1e3),
     "name of the winner twice": (("restarts", 1, "start"), "spectral-0+"),
     "plan that takes more than there is": (("plan", "bytes"), 10**15),
-    "solver that the constraints do not need": (("config", "solver"), "highs"),
     "no certificate was asked for": (("config", "certify"), "never"),
     "no bound was asked for": (("config", "bound"), "never"),
     "passes in memory": (("config", "passes"), 6),
