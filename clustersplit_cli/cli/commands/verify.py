@@ -143,8 +143,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         yield Check("input", FAILED, error.message)
         return
     config = reading_config(stated, dataset, Output(None, tuple(formats), None, False, False, located.path))
-    how = {"rerun": given["rerun"], "progress": progress}
-    moved = _is_moved(given)
+    how, moved = {"rerun": given["rerun"], "progress": progress}, _is_moved(given)
     try:
         if parted_run:
             parted = PartedClaim(directory, report, {**config, **_made(report)}, formats, moved)
