@@ -69,7 +69,14 @@ UNCHECKED = (
     *("engine.passes", "engine.source_bytes", "engine.spill_bytes", "engine.rows_per_second"),
 )
 """Places in a report where some change cannot be told; docs/verify.md says why, of each."""
-_ELSEWHERE = ("config.memory", "config.engine", "plan.budget", "input.files[].path", "warnings[].message")
+_ELSEWHERE = (
+    "config.memory",
+    "config.effort",
+    "config.engine",
+    "plan.budget",
+    "input.files[].path",
+    "warnings[].message",
+)
 """Places that other checks look at."""
 _COARSE = 1e-5
 """How far the Psi of starts may be off, in units of the scatter: they may be measured in float32."""
