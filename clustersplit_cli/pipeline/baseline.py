@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clustersplit_cli.core.baselines import EFFORT, LEAVE_ONE_DOMAIN_OUT, MAX_ITER, RESTARTS, leave_one_out
+from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Categories
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
@@ -36,14 +37,15 @@ def baseline(
     ------
     The domain left out, or None, and the split.
     """
-    context = engine.prepare(engine.survey())
+    left_out: list[tuple[str, Members]] = []
     if strategy == LEAVE_ONE_DOMAIN_OUT:
-        left_out = domains_to_leave(domains, leave)
+        names = domains_to_leave(domains, leave)
         assert domains is not None
-        for name in left_out:
-            members = leave_one_out(domains.codes, domains.values, name)
-            yield name, _reported(strategy, context, members, {**(config or {}), "leave": name})
-    else:
+        left_out = [(name, leave_one_out(domains.codes, domains.values, name)) for name in names]
+    context = engine.prepare(engine.survey())
+    for name, members in left_out:
+        yield name, _reported(strategy, context, members, {**(config or {}), "leave": name})
+    if not left_out:
         yield None, _reported(strategy, context, context.draw(strategy), config or {})
 
 
