@@ -15,7 +15,7 @@ from clustersplit_cli.data.dataset import Dataset, InputFile
 from clustersplit_cli.engines import plan as plans
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline import context as contexts
-from clustersplit_cli.pipeline import local
+from clustersplit_cli.pipeline import local_partition
 from clustersplit_cli.pipeline.background import Background
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.engine import Idle
@@ -210,7 +210,7 @@ def test_a_partition_is_certified_while_its_baseline_is_drawn(
 ) -> None:
     """Each of the two waits for the other to have begun."""
     both = threading.Barrier(2, timeout=60)
-    certify, baseline = local.LocalPartition.certify, local.LocalPartition.random_baseline
+    certify, baseline = local_partition.LocalPartition.certify, local_partition.LocalPartition.random_baseline
 
     def certified(self: Any, *arguments: Any) -> Any:
         both.wait()
@@ -220,8 +220,8 @@ def test_a_partition_is_certified_while_its_baseline_is_drawn(
         both.wait()
         return baseline(self, *arguments, **more)
 
-    monkeypatch.setattr(local.LocalPartition, "certify", certified)
-    monkeypatch.setattr(local.LocalPartition, "random_baseline", drawn)
+    monkeypatch.setattr(local_partition.LocalPartition, "certify", certified)
+    monkeypatch.setattr(local_partition.LocalPartition, "random_baseline", drawn)
     assert partition(dataset, quick(), FOLDS).report.certificate is not None
 
 

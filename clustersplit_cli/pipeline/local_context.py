@@ -1,0 +1,138 @@
+"""What splits and partitions of rows in memory have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.certificate import (
+    FixedPoint,
+)
+from clustersplit_cli.core.constraints.cells import Labels
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.problem import Members
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.context import (
+    HeldKernel,
+    Once,
+    Streams,
+)
+from clustersplit_cli.pipeline.result import About
+from clustersplit_cli.pipeline.summarize import (
+    resolved_options,
+)
+from clustersplit_cli.progress import Progress, Stopwatch
+
+CBC_CERTIFICATE_ROWS = 50_000
+BY_THRESHOLD = "threshold"
+"""A way to certify that users cannot ask for: that of engines which never have all rows in one place."""
+SUBSAMPLE_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Row positions of every part, ascending, 0-based, in file order, and the part of every row."""
+
+    rows: Mapping[str, NDArray[np.int64]]
+    labels: Labels
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], names: Sequence[str], labels: Labels) -> Parts:
+        """Gather the rows of every part."""
+        return cls({name: rows[labels == part] for part, name in enumerate(names)}, labels)
+
+    @property
+    def train(self) -> NDArray[np.int64]:
+        """The rows of the part of that name."""
+        return self.rows["train"]
+
+    @property
+    def val(self) -> NDArray[np.int64]:
+        """The rows of the part of that name."""
+        return self.rows["val"]
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """Rows in memory, and their kernel."""
+
+    dataset: Dataset
+    options: CheckedOptions
+    kernel: HeldKernel
+    streams: Streams
+    workers: Workers
+    watch: Stopwatch
+    progress: Progress
+    image: Once[LowRankKernel] = field(init=False, repr=False)
+    """A low-rank image of the kernel."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image", Once(self._make_image))
+
+    @property
+    def spare_threads(self) -> int:
+        """Threads for work beside the search."""
+        return 3
+
+    def _make_image(self) -> LowRankKernel:
+        raise NotImplementedError
+
+    def _about(self, resolved: Mapping[str, Any]) -> About:
+        held = self.kernel
+        common = resolved_options(self.options, held.memory, held.prepared.kernel)
+        return About(
+            self.dataset, self.options, {**common, **resolved}, held.memory, held.prepared, held.spread
+        )
+
+    def _subsample(self, parts: list[NDArray[np.int64]]) -> SubsampleEstimate | None:
+        """Estimate MMD² between parts under the exact kernel, unless that is the kernel."""
+        if self.kernel.geometry.landmarks is None:
+            return None
+        with self.watch.step("subsample"):
+            return subsample_mmd(
+                self.kernel.prepared.features,
+                self.kernel.prepared.kernel,
+                parts,
+                2 * SUBSAMPLE_ROWS // len(parts),
+                deepcopy(self.streams.samples),
+                self.workers,
+            )
+
+    def engine_summary(self, found: Any) -> None:
+        """Nothing: all rows are in memory."""
+
+    def has_converged(self, found: LocalFound, certificate: FixedPoint | None) -> bool:
+        """Whether the search stopped by itself."""
+        return found.converged
+
+
+@dataclass(frozen=True)
+class LocalFound:
+    """The part of every row, and what that measures; `end` is where the search ended, if it was searched for.
+
+    Of a split in two, part 1 is validation.
+    """
+
+    labels: Labels
+    measured: Any
+    converged: bool = True
+    end: Any = None
+
+    @property
+    def members(self) -> Members:
+        """The validation rows of a split in two."""
+        chosen: Members = self.labels == 1
+        return chosen
+
+
+def by_cbc(n: int, how: str) -> bool:
+    """Whether CBC certifies what is found among so many rows or units."""
+    return how == "always" or (how not in ("never", BY_THRESHOLD) and n <= CBC_CERTIFICATE_ROWS)

@@ -1,0 +1,244 @@
+"""Folds and named parts of rows in memory."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.certificate import (
+    FixedPoint,
+    certify_partition,
+)
+from clustersplit_cli.core.constraints.cells import Labels
+from clustersplit_cli.core.constraints.groups import GroupParts
+from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel, make_low_rank
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.core.search.groups import search_group_parts
+from clustersplit_cli.core.search.partition import (
+    PartAssigner,
+    PartitionMeasures,
+    evaluate_partition,
+    measure,
+    rest_squared,
+)
+from clustersplit_cli.core.search.partition_search import search_partition
+from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.pipeline.engine import Idle
+from clustersplit_cli.pipeline.local_context import LocalContext, LocalFound, Parts, by_cbc
+from clustersplit_cli.pipeline.notices import about_convergence, about_parts
+from clustersplit_cli.pipeline.portrait import portray_parts
+from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.summarize import (
+    summarize_counts,
+)
+from clustersplit_cli.reports import summary
+from clustersplit_cli.reports.portrait import PartsPortrait
+
+WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
+"""Beyond so many rows the image that starts of partitions descend on is narrower, to fit in memory."""
+BATCH = 4
+"""Random partitions that are measured at once."""
+
+
+@dataclass(frozen=True)
+class LocalPartition(LocalContext):
+    """Rows in memory that are to be parted; `units` is None where rows are on their own."""
+
+    quotas: PartQuotas
+    units: GroupParts | None
+
+    @property
+    def idle_from(self) -> Idle:
+        """The search of partitions keeps all workers busy."""
+        return Idle.AFTERWARDS
+
+    @cached_property
+    def assigner(self) -> PartAssigner:
+        """The assignment step; centroids are handed out only to parts that are not alike."""
+        unlike = len(set(self.quotas.shares)) > 1 or bool((self.quotas.pinned >= 0).any())
+        return PartAssigner(self.quotas, self.workers, unlike, self.options.solver)
+
+    def _make_image(self) -> LowRankKernel:
+        geometry = self.kernel.geometry
+        if geometry.n > WIDE_IMAGE_ROWS:
+            return make_low_rank(geometry, self.streams.image, NARROW_RANK)
+        return make_low_rank(geometry, self.streams.image)
+
+    def explore(self) -> Solution:
+        """Search for the parts that differ most."""
+        options, held = self.options, self.kernel
+        common: dict[str, Any] = {
+            "restarts": options.restarts,
+            "max_iter": options.max_iter,
+            "effort": EFFORTS[options.effort],
+            "rng": self.streams.search,
+            "progress": self.progress,
+        }
+        with self.watch.step("search"):
+            if self.units is not None:
+                return search_group_parts(held.geometry, self.units, **common)
+            return search_partition(held.geometry, self.image(), self.assigner, **common)
+
+    def refine(self, explored: Solution) -> LocalFound:
+        """Measure the best partition."""
+        with self.watch.step("search"):
+            measured = evaluate_partition(self.kernel.geometry, explored.labels, self.quotas.k)
+        return LocalFound(explored.labels, measured, explored.converged, explored)
+
+    def account(self, found: LocalFound) -> Searched:
+        """What the search said about its starts."""
+        solution: Solution = found.end
+        return Searched(solution.steps, solution.runs, solution.winner)
+
+    def find(self) -> Labels:
+        """Search, for the parts alone."""
+        return self.explore().labels
+
+    def draw(self, strategy: str) -> Labels:
+        """Draw parts that meet the quotas."""
+        assert strategy == "random"
+        return self.random(self.streams.search)
+
+    def random(self, rng: np.random.Generator) -> Labels:
+        """Draw parts that meet the quotas; shape (n,)."""
+        return self.assigner.random(rng) if self.units is None else self.units.random(rng)
+
+    def measure(self, parts: Labels, *, converged: bool = True) -> LocalFound:
+        """Measure a partition: the part of every row."""
+        with self.watch.step("measure"):
+            return LocalFound(
+                parts, evaluate_partition(self.kernel.geometry, parts, self.quotas.k), converged
+            )
+
+    def certify(self, found: LocalFound, program: Any = None) -> FixedPoint | None:
+        """Solve the assignment step at the partition's own centroids; not where rows stay together."""
+        how = self.options.certify
+        with self.watch.step("certificate"):
+            if how == "never" or self.units is not None:
+                return None
+            return certify_partition(
+                found.measured,
+                found.labels,
+                self.assigner,
+                by_cbc=by_cbc(self.kernel.geometry.n, how),
+            )
+
+    def bound(self) -> None:
+        """Nothing is known that bounds the MMD of partitions."""
+
+    def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:
+        """Measure random partitions that meet the quotas: the same MMD, and each part's to the rest."""
+        assert found is not None
+        geometry, k = self.kernel.geometry, self.quotas.k
+        values: list[float] = []
+        rest: list[NDArray[np.float64]] = []
+        streams = deepcopy(self.streams.baseline)
+        ssq_total = found.measured.ssq_total
+        for first in range(0, len(streams), BATCH):
+            drawn = [self.random(stream) for stream in streams[first : first + BATCH]]
+            state = measure(geometry, np.stack(drawn, axis=1), k, geometry.search_dtype)
+            sizes = state.sizes.astype(np.float64)
+            pairs = (sizes.sum(axis=1) ** 2 - (sizes**2).sum(axis=1)) / 2
+            squared = np.maximum(ssq_total - state.psi, 0.0) * geometry.n / pairs
+            values += np.sqrt(squared).tolist()
+            rest.append(np.sqrt(rest_squared(state)))
+        mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
+        return RandomMMD(len(values), mean, sd, tuple(values), np.concatenate(rest))
+
+    def subsample(self, found: LocalFound) -> SubsampleEstimate | None:
+        """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
+        return self._subsample([np.flatnonzero(found.labels == part) for part in range(self.quotas.k)])
+
+    def portrait(self, found: LocalFound, random: RandomMMD | None = None) -> PartsPortrait:
+        """Gather what an HTML report draws; random partitions not given are drawn anew, the same ones."""
+        random = random or self.random_baseline(found)
+        assert random.rest is not None
+        return portray_parts(
+            self.dataset,
+            self.kernel.geometry,
+            self.image().factors(np.arange(len(found.labels))),
+            self.quotas.names,
+            found.labels,
+            random.rest,
+            self.workers,
+            np.random.default_rng(self.options.seed),
+        )
+
+    def about(self, *, searched: bool) -> About:
+        """What the run rests on; options of a split in two are not among those used."""
+        solver = "cbc" if self.options.solver == "cbc" else "transport"
+        return self._about({"solver": "exchange" if self.units is not None else solver})
+
+    def measures(self, found: LocalFound) -> Measures:
+        """What the partition measures, in the report's terms."""
+        measured: PartitionMeasures = found.measured
+        names, rest = self.quotas.names, np.sqrt(measured.rest_squared)
+        parts = tuple(
+            summary.PartSummary(name, float(share), int(size), float(distance))
+            for name, share, size, distance in zip(
+                names, self.quotas.shares, measured.sizes, rest, strict=True
+            )
+        )
+        return Measures(
+            dict(zip(names, measured.sizes.tolist(), strict=True)),
+            self.quotas.n,
+            measured.mean_squared,
+            measured.psi,
+            measured.ssq_total,
+            measured.identity_residual,
+            self.kernel.geometry.trace_error,
+            summary.PartsSummary(parts, tuple(tuple(row) for row in np.sqrt(measured.mmd_squared).tolist())),
+        )
+
+    def constraints(self, found: LocalFound) -> summary.ConstraintsSummary:
+        """Compare every cell's count in every part with its bounds."""
+        quotas, labels = self.quotas, found.labels
+        counted = summarize_counts(quotas, quotas.counts(labels))
+        forced = quotas.pinned >= 0
+        pinned = None
+        if forced.any():
+            kept = bool((labels[forced] == quotas.pinned[forced]).all())
+            to = [quotas.names[part] for part in quotas.pinned[forced].tolist()]
+            pinned = summary.PinnedSummary(to.count("train"), to.count("val"), kept)
+        units, tolerance = self._units(labels)
+        return replace(
+            counted,
+            all_satisfied=counted.all_satisfied
+            and (pinned is None or pinned.satisfied)
+            and (units is None or not units.divided),
+            integral_by=counted.integral_by if units is None else None,
+            tolerance=tolerance,
+            units=units,
+            pinned=pinned,
+        )
+
+    def _units(self, labels: Labels) -> tuple[summary.UnitsSummary | None, summary.ToleranceSummary | None]:
+        """What stays together, and how far off that puts the counts."""
+        found = self.units
+        if found is None:
+            return None, None
+        first = np.full(len(found.table), -1, dtype=np.int64)
+        first[found.units] = labels
+        divided = len(np.unique(found.units[labels != first[found.units]]))
+        sizes = found.table.sum(axis=1)
+        units = summary.UnitsSummary(self.dataset.together or "", len(sizes), int(sizes.max()), divided)
+        was_found = self.options.tolerance.is_auto
+        # Equal shares cannot be bettered; another tolerance is the best that exchanges led to.
+        proven = found.tolerance == 0 if was_found else None
+        return units, summary.ToleranceSummary(float(found.tolerance), was_found, proven)
+
+    def notes(self, found: LocalFound, *, converged: bool, sized: bool) -> Notes:
+        """Warnings about cells and the search."""
+        return (*about_parts(self.quotas), *about_convergence(converged, self.options.max_iter))
+
+    def written(self, found: LocalFound) -> Parts:
+        """The rows of every part."""
+        return Parts.of(self.dataset.rows, self.quotas.names, found.labels)

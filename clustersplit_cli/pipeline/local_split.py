@@ -1,0 +1,351 @@
+"""Splits in two of rows in memory."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clustersplit_cli.core.assignment.cbc import AssignmentProgram, CBCAssigner
+from clustersplit_cli.core.assignment.selection import Selection
+from clustersplit_cli.core.baselines import SEEDED, RandomMMD, StrategyContext, of_size, random_mmd
+from clustersplit_cli.core.bound.bound import mmd_upper_bound
+from clustersplit_cli.core.certificate import (
+    FixedPoint,
+    certify_by_cbc,
+    certify_by_threshold,
+    certify_program,
+)
+from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.families import TRAIN, VAL
+from clustersplit_cli.core.constraints.requirements import Requirements
+from clustersplit_cli.core.duplicates import lowest_rows_first
+from clustersplit_cli.core.effort import EFFORTS
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel, landmarks_in_two, make_low_rank
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.core.search.context import SearchContext
+from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
+from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
+from clustersplit_cli.engines.options import LOCAL
+from clustersplit_cli.pipeline.engine import Idle
+from clustersplit_cli.pipeline.local_context import (
+    CBC_CERTIFICATE_ROWS,
+    LocalContext,
+    LocalFound,
+    Parts,
+    by_cbc,
+)
+from clustersplit_cli.pipeline.notices import about_cells, about_convergence
+from clustersplit_cli.pipeline.portrait import portray
+from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.summarize import (
+    family_name,
+    summarize_cells,
+)
+from clustersplit_cli.reports import summary
+from clustersplit_cli.reports.portrait import Portrait
+
+PROGRAMMED_SPLITS = 10
+"""Random splits, where each takes a program."""
+COSTLY_BOUND = 4e11
+"""Rows times squared factors of the kernel, beyond which the bound takes longer than the split."""
+
+
+@dataclass(frozen=True)
+class LocalSplit(LocalContext):
+    """Rows in memory that are to be split in two.
+
+    Attributes
+    ----------
+    problem : where units stay together, with the quotas of the first family.
+    """
+
+    problem: Problem
+    requirements: Requirements
+
+    @property
+    def idle_from(self) -> Idle:
+        """Exact kernels leave workers idle, held factors only once no more passes are made.
+
+        Where cells hang together, the bound shares random streams with the search: it has to wait.
+        """
+        if not self.requirements.separates or self.kernel.memory.geometry == "linear":
+            return Idle.AFTERWARDS
+        return Idle.REFINING if self.problem.geometry.is_low_rank else Idle.EXPLORING
+
+    @cached_property
+    def coupling(self) -> Coupling:
+        """The problem of rows or units whose cells hang together."""
+        return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
+
+    def _make_image(self) -> LowRankKernel:
+        geometry = self.problem.geometry
+        image = make_low_rank(geometry, self.streams.image, landmarks_in_two(geometry.n))
+        # The search and the bound look along the same directions, unless there are several families of cells.
+        return image.turned(self.problem.constraints, self.workers) if self.requirements.separates else image
+
+    @cached_property
+    def search(self) -> SplitSearch | CoupledSearch:
+        """The search, with a program for every assignment step where cells hang together."""
+        options, problem, workers = self.options, self.problem, self.workers
+        effort = EFFORTS[options.effort]
+        if self.requirements.separates:
+            is_by_cbc, limits = options.solver == "cbc", problem.constraints
+            assigner = CBCAssigner(limits, workers) if is_by_cbc else Selection(limits)
+            context = SearchContext(
+                problem, assigner, workers, options.restarts, options.max_iter, effort, self.progress
+            )
+            return SplitSearch(
+                context, self.image() if needs_low_rank(problem) else None, self.streams.search
+            )
+        coupling, over_rows = self.coupling, self.requirements.units is None
+        return CoupledSearch(
+            coupling,
+            self.image() if over_rows else make_low_rank(coupling.problem.geometry, self.streams.image),
+            options.restarts,
+            options.max_iter,
+            effort,
+            self.streams.search,
+            self.progress,
+        )
+
+    def explore(self) -> Any:
+        """See where starts lead."""
+        with self.watch.step("search"):
+            return self.search.explore()
+
+    def refine(self, explored: Any) -> LocalFound:
+        """Bring the best splits to rest; places among identical rows go to the lowest of them."""
+        search: Any = self.search
+        with self.watch.step("search"):
+            end = search.refine(explored)
+            if isinstance(search, CoupledSearch):
+                members = self.coupling.to_rows(end.best.members)
+                if self.requirements.units is None:
+                    members = self.lowest_rows_first(members)
+                measured = None
+            else:
+                members, measured = self.lowest_rows_first(end.members, end.measured.difference), end.measured
+                if not np.array_equal(members, end.members):
+                    measured = evaluate(self.problem, members)
+                    end = replace(end, members=members, measured=measured)
+        if measured is None:
+            with self.watch.step("measure"):
+                measured = evaluate(self.problem, members)
+        return LocalFound(members.astype(np.int64), measured, end.best.converged, end)
+
+    def account(self, found: LocalFound) -> Searched:
+        """Measure where all starts ended."""
+        search: Any = self.search
+        with self.watch.step("search"):
+            solution = search.account(found.end)
+        return Searched(solution.steps, solution.runs, solution.winner, solution.account)
+
+    def find(self) -> Members:
+        """Search, for the split alone."""
+        return self.refine(self.explore()).members
+
+    def different(self, found: LocalFound, count: int) -> tuple[Members, ...]:
+        """Up to `count` different local optima, the best one found among them."""
+        search: Any = self.search
+        optima = search.different(found.end, count) if count > 1 else (found.members,)
+        if self.requirements.units is not None:
+            return tuple(optima)
+        return tuple(self.lowest_rows_first(members) for members in optima)
+
+    def lowest_rows_first(self, members: Members, costs: NDArray[np.float64] | None = None) -> Members:
+        """Among splits that differ only by identical rows, the one with the lowest in validation."""
+        codes = self.problem.constraints.cells.codes
+        return lowest_rows_first(members, self.dataset.features, codes, self.workers, costs)
+
+    def draw(self, strategy: str) -> Members:
+        """Choose a split by another strategy, without a search."""
+        self.progress(strategy, 0, 0)
+        with self.watch.step("search"):
+            return SEEDED[strategy](self.ground, self.streams.search)
+
+    @property
+    def ground(self) -> StrategyContext:
+        """What a strategy is given."""
+        draw = None if self.requirements.separates else self.coupling.random_splits
+        return StrategyContext(self.problem, self.workers, draw)
+
+    def measure(self, parts: NDArray[Any], *, converged: bool = True) -> LocalFound:
+        """Measure a split: the part of every row, 1 for validation."""
+        with self.watch.step("measure"):
+            return LocalFound(parts.astype(np.int64), evaluate(self.problem, parts.astype(bool)), converged)
+
+    def certify(self, found: LocalFound, program: AssignmentProgram | None = None) -> FixedPoint | None:
+        """Solve the assignment program at the split's own centroids."""
+        how, asked = self.options.certify, self.requirements
+        with self.watch.step("certificate"):
+            if asked.separates:
+                return certify(found.measured, found.members, self.problem.constraints, how, program)
+            return certify_coupled(found.measured, found.members, asked, how)
+
+    def bound(self, *, looking: bool = True) -> float | None:
+        """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much.
+
+        Parameters
+        ----------
+        looking : whether to look how far splits reach, which engines that read in pieces do not.
+        """
+        options, memory, problem = self.options, self.kernel.memory, self.problem
+        if options.bound == "never" or not all(f.is_exact for f in self.requirements.families):
+            return None
+        if options.bound == "auto" and not self.kernel.geometry.has_entries:
+            factors = memory.landmarks or self.dataset.features.shape[1]
+            # Their eigenvalues cost as much as fifty products.
+            if max(problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
+                return None
+        if self.requirements.separates:
+            return mmd_upper_bound(problem, self.image(), looking=looking)
+        # Splits that meet several families meet each of them: the smallest of their bounds holds.
+        problems = [replace(problem, constraints=family) for family in self.requirements.families]
+        return min(mmd_upper_bound(each, self.image()) for each in problems)
+
+    def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:
+        """Measure random splits that meet the constraints, or have as many validation rows as `found`."""
+        streams, problem = deepcopy(self.streams.baseline), self.problem
+        if found is not None and same_size:
+            limits = of_size(problem.n, int(found.members.sum()))
+            return random_mmd(replace(problem, constraints=limits), streams)
+        if self.requirements.separates:
+            return random_mmd(problem, streams)
+        return random_mmd(problem, streams, self.coupling.random_splits(streams[:PROGRAMMED_SPLITS]))
+
+    def subsample(self, found: LocalFound) -> SubsampleEstimate | None:
+        """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
+        return self._subsample([np.flatnonzero(found.members), np.flatnonzero(~found.members)])
+
+    def portrait(self, found: LocalFound, random: RandomMMD | None = None) -> Portrait:
+        """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
+        return portray(
+            self.dataset,
+            self.problem,
+            self.image().factors(np.arange(self.problem.n)),
+            found.members,
+            random or self.random_baseline(),
+            self.workers,
+            np.random.default_rng(self.options.seed),
+        )
+
+    def about(self, *, searched: bool) -> About:
+        """What the run rests on."""
+        options = self.options
+        solver = "selection" if self.requirements.separates else "highs"
+        return self._about(
+            {
+                "holdout": float(options.holdout),
+                "rounding": self.requirements.rounding,
+                "solver": "cbc" if options.solver == "cbc" else solver,
+                "bound": options.bound,
+                "engine": LOCAL,
+                "passes": None,
+            }
+        )
+
+    def measures(self, found: LocalFound) -> Measures:
+        """What the split measures, in the report's terms."""
+        measured: Evaluation = found.measured
+        return Measures(
+            {"train": measured.n_train, "val": measured.n_val},
+            self.requirements.n,
+            measured.mmd_squared,
+            measured.psi,
+            measured.ssq_total,
+            measured.identity_residual,
+            self.problem.geometry.trace_error,
+        )
+
+    def constraints(self, found: LocalFound) -> summary.ConstraintsSummary:
+        """Compare every cell's count with its bounds, and say what else was asked for."""
+        asked, members = self.requirements, found.members
+        names = [family_name(family) for family in asked.families]
+        cells = tuple(
+            cell
+            for name, family in zip(names, asked.families, strict=True)
+            for cell in summarize_cells(name, family, family.counts(members))
+        )
+        units, pinned = self._units(members), self._pinned(members)
+        return summary.ConstraintsSummary(
+            all_satisfied=all(cell.satisfied for cell in cells)
+            and asked.keeps_total(members)
+            and (units is None or units.divided == 0)
+            and (pinned is None or pinned.satisfied),
+            cells=cells,
+            families=tuple(names),
+            rounding=asked.rounding,
+            integral_by="total_unimodularity" if asked.is_unimodular else "branch_and_bound",
+            tolerance=summary.ToleranceSummary(
+                float(asked.tolerance), self.options.tolerance.is_auto, asked.tolerance_proven
+            ),
+            units=units,
+            pinned=pinned,
+        )
+
+    def _units(self, members: Members) -> summary.UnitsSummary | None:
+        asked = self.requirements
+        if asked.units is None:
+            return None
+        inside = np.bincount(asked.units[members], minlength=asked.n_atoms)
+        divided = int(((inside > 0) & (inside < asked.sizes)).sum())
+        return summary.UnitsSummary(
+            self.dataset.together or "", asked.n_atoms, int(asked.sizes.max()), divided
+        )
+
+    def _pinned(self, members: Members) -> summary.PinnedSummary | None:
+        train, val = self.requirements.pinned == TRAIN, self.requirements.pinned == VAL
+        if not (train.any() or val.any()):
+            return None
+        satisfied = bool(members[val].all() and not members[train].any())
+        return summary.PinnedSummary(int(train.sum()), int(val.sum()), satisfied)
+
+    def notes(self, found: LocalFound, *, converged: bool, sized: bool) -> Notes:
+        """Warnings about cells, the number of validation rows, and the search."""
+        asked, n_val = self.requirements, found.measured.n_val if sized else None
+        cells = (
+            note
+            for place, limits in enumerate(asked.families)
+            for note in about_cells(limits, self.options, asked.rounding, n_val if place == 0 else None)
+        )
+        return (*cells, *about_convergence(converged, self.options.max_iter))
+
+    def written(self, found: LocalFound) -> Parts:
+        """The rows of both sides."""
+        return Parts.of(self.dataset.rows, ("train", "val"), found.labels)
+
+
+def certify(
+    measured: Evaluation,
+    members: Members,
+    constraints: Constraints,
+    how: str,
+    program: AssignmentProgram | None = None,
+) -> FixedPoint | None:
+    """Certify the split by CBC, or above the size where that pays by thresholds.
+
+    Parameters
+    ----------
+    program : that of the constraints, if it has been stated before.
+    """
+    if how == "never":
+        return None
+    if by_cbc(constraints.n, how):
+        return certify_by_cbc(measured, members, constraints, program)
+    return certify_by_threshold(measured, members, constraints)
+
+
+def certify_coupled(
+    measured: Evaluation, members: Members, requirements: Requirements, how: str
+) -> FixedPoint | None:
+    """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
+    if how == "never":
+        return None
+    by = "cbc" if how == "always" or requirements.n_atoms <= CBC_CERTIFICATE_ROWS else "highs"
+    return certify_program(measured, members, requirements, by)
