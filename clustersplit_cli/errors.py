@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_UNDECODED = re.compile("[\udc80-\udcff]")
 _LONGEST_WORD, _LONGEST_TEXT = 300, 1200
 
 
@@ -19,6 +20,25 @@ def shortened(text: str) -> str:
 
 def _without_middle(text: str, head: int, tail: int) -> str:
     return f"{text[:head]}...[{len(text)} characters]...{text[-tail:]}"
+
+
+def readable(text: str) -> str:
+    r"""Return text that every output can hold: bytes that are not UTF-8 are written as `\xNN`.
+
+    >>> readable("caf\udce9")
+    'caf\\xe9'
+    """
+    text = _UNDECODED.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # other lone surrogates
+
+
+def printable(text: str) -> str:
+    r"""Keep text to one line that any terminal can show, whatever names it quotes.
+
+    >>> printable("two\nlines")
+    'two\\nlines'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable(text))
 
 
 class ClusterSplitError(Exception):

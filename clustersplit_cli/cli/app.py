@@ -15,7 +15,7 @@ from clustersplit_cli.cli.declarations import COMMANDS, Command
 from clustersplit_cli.cli.help import GroupedHelp
 from clustersplit_cli.cli.options import Body, with_parameters
 from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mute, told
-from clustersplit_cli.errors import ClusterSplitError, shortened
+from clustersplit_cli.errors import ClusterSplitError, printable, shortened
 
 BUG = 70
 START = """Example: clustersplit split feats.parquet --h 0.2
@@ -136,13 +136,5 @@ def _print_line(word: str, colour: str, text: str) -> None:
     from clustersplit_cli.cli.console import wants_colour
 
     lead = f"\x1b[{colour}m{word}\x1b[0m" if wants_colour() else word
-    sys.stderr.write(f"{lead} {_one_line(shortened(text))}\n")
+    sys.stderr.write(f"{lead} {printable(shortened(text))}\n")
     sys.stderr.flush()
-
-
-def _one_line(text: str) -> str:
-    """Keep a message to one line that any terminal can show, whatever file names it quotes."""
-    from clustersplit_cli.data.readers.naming import readable
-
-    shown = readable(text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

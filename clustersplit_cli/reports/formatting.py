@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import os
 
+from clustersplit_cli.errors import printable as one_line
+from clustersplit_cli.errors import shortened
+
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -81,7 +84,4 @@ def printable(text: str | os.PathLike[str]) -> str:
     >>> printable("two\nlines")
     'two\\nlines'
     """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in os.fspath(text)
-    )
+    return one_line(shortened(os.fspath(text)))

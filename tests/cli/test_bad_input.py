@@ -298,6 +298,24 @@ def test_ids_that_a_format_cannot_hold_are_refused_before_the_work(
     assert split("feats.parquet", "--id", "id", "--format", "parquet").code == 0
 
 
+def test_values_of_any_length_are_shortened_wherever_they_are_shown(
+    process: Callable[..., Any], folder: Path
+) -> None:
+    names = ["a b " * 3000, "c" * 9000]
+    values = pa.table({"x": X[:, 0], "y": X[:, 1], "label": ["z" * 5000, "w" * 5000] * 10})
+    pq.write_table(values.rename_columns([*names, "label"]), folder / "long.parquet")
+    for words in ("split long.parquet --effort fast", "inspect long.parquet", "mmd long.parquet --by label"):
+        result = process(*words.split())
+        assert result.code == 0, result.err
+        assert max(map(len, result.lines)) < 1500, words
+    assert process("verify", "long_split").code == 0
+    report = folder / "long_split" / "report.json"
+    report.write_text(report.read_text().replace('"rbf"', '"\\ud800\\udcff' + "k" * 5000 + '"'))
+    changed = process("verify", "long_split")
+    assert changed.code in (1, 2)
+    assert max(map(len, changed.lines)) < 1500
+
+
 @pytest.mark.parametrize(
     "arguments", [("two\nlines\x1b[31m",), ("feats.parquet", "--config", "two\nlines\x1b[31m")]
 )

@@ -77,4 +77,4 @@ def test_printable_text_is_printable_and_can_be_encoded(text: str) -> None:
 
 def test_printable_text_keeps_letters_of_every_language_and_shows_the_rest_as_escapes() -> None:
     assert printable("été 数据.npy") == "été 数据.npy"
-    assert printable("a\x1b[31mred\n\udcff") == "a\\x1b[31mred\\n\\udcff"
+    assert printable("a\x1b[31mred\n\udcff") == "a\\x1b[31mred\\n\\xff"

@@ -15,7 +15,7 @@ from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
 from clustersplit_cli.cli.run import running_job
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
-from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError
+from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError, readable
 from clustersplit_cli.options import CheckedOptions
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ class MMDInput:
     def read(self, progress: Progress) -> Comparison:
         """Read everything and say which rows are compared with which."""
         from clustersplit_cli.data.readers import load
-        from clustersplit_cli.data.readers.naming import readable
         from clustersplit_cli.data.runs import read_indices
         from clustersplit_cli.pipeline.mmd.groups import compare_files, compare_groups, compare_sides
 

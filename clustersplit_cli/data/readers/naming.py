@@ -10,6 +10,8 @@ import urllib.parse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from clustersplit_cli.errors import printable
+
 _SHOWN_AT_MOST = 5
 _REASON_LENGTH = 200
 _CURES = {
@@ -50,25 +52,15 @@ def report_path(path: Path) -> str:
     """Return the path as a report records it: as it was given, but for the user name and the key in a URL.
 
     Bytes that are not UTF-8 are lone surrogates, as everywhere in Python. JSON has escapes for them, so that
-    the path can be read back; what is shown to people goes through `shown` or `readable`.
+    the path can be read back; what is shown to people goes through `shown`.
     """
     url = as_url(path)
     return os.fspath(path) if url is None else without_secrets(url)
 
 
-def readable(text: str) -> str:
-    r"""Return text that every output can show: bytes that are not UTF-8 are written as `\xNN`.
-
-    >>> readable("caf\udce9")
-    'caf\\xe9'
-    """
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
 def shown(path: Path) -> str:
     """Return the path on one line: control characters are escaped, so a message never breaks."""
-    text = readable(report_path(path))
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(report_path(path))
 
 
 def reason(error: Exception) -> str:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from clustersplit_cli.data.readers.arrow_values import ArrowChunk, checked, combined, describe, describe_all
 from clustersplit_cli.data.readers.delimited import typed
 from clustersplit_cli.data.readers.fingerprint import Stamp, read_head, stamp
-from clustersplit_cli.data.readers.naming import as_url, cure, listed, readable, reason, shown
+from clustersplit_cli.data.readers.naming import as_url, cure, listed, reason, shown
 from clustersplit_cli.data.readers.remote import open_remote, remote_files
 from clustersplit_cli.data.readers.source import BLOCK_BYTES, Column, reading
-from clustersplit_cli.errors import InputError
+from clustersplit_cli.errors import InputError, readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
