@@ -189,6 +189,12 @@ def test_sparse_rows_give_the_split_of_dense_ones(
     assert other.report.bound.mmd_upper == pytest.approx(one.report.bound.mmd_upper, rel=1e-6)
 
 
+def test_sparse_rows_that_hardly_differ_from_their_mean_are_refused(labels: Any) -> None:
+    rows = np.random.default_rng(5).normal(size=(len(labels), 3)) + 1e6
+    with pytest.raises(ValueError, match="vary by too little around their mean"):
+        cluster_split(scipy.sparse.csr_array(rows), labels, kernel="linear")
+
+
 def test_sparse_rows_of_groups_give_the_split_of_dense_ones(labels: Any, domains: Any) -> None:
     rows = np.random.default_rng(6).normal(size=(ROWS, 12))
     dense = np.where(np.abs(rows) > 0.8, rows, 0)

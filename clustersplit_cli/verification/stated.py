@@ -19,8 +19,8 @@ RELATIVE = 2e-8
 """Rounding differs between processors: by 1.5e-9 at most on those tried, after averaging over all rows."""
 AVERAGED = 1e-9
 """The same in units of a row's scatter: MMD² is a difference of averages of that size, and may be small."""
-SINGLE = 3e-7
-"""The same of one row of a float32 kernel, which is all there is to average where rows are few."""
+FEW, OF_FEW = 300, 1e-6
+"""Fewer rows leave little to average, and equal ones nothing: the same for kernels held in float32."""
 ALIKE = 1e-6
 """Random splits whose MMD spreads by a smaller share of it are all alike, but for rounding of the search."""
 _NOISE = {"identity_residual": 1e-6, "gap": 1e-7}
@@ -130,7 +130,7 @@ def _rounding_of(recomputed: Mapping[str, Any]) -> dict[str, float]:
     if not (found and objective and sizes and sizes["train"]):
         return {}
     n = sizes["train"] + sizes["val"]
-    averaged = max(AVERAGED, SINGLE / n)
+    averaged = AVERAGED if n >= FEW else OF_FEW
     squared = averaged * objective["ssq_total"] / n
     # The square root of what is zero but for rounding is as large as that of the rounding.
     value = squared / max(2.0 * found["value"], math.sqrt(squared) or 1.0)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.precision import Case, faults
+from clustersplit_cli.cli.app import run
+from tests.cli.precision import (
+    DIGITS,
+    PROMISED,
+    Case,
+    by_definition,
+    faults,
+    kernel_matrix,
+    table,
+)
 
 SHAPES = ("normal", "clusters", "repeated", "outlier", "integers", "columns")
 TYPES = ("float64", "float64", "float32", "float16", "int64", "int8")
@@ -130,3 +142,53 @@ def test_what_cannot_be_computed_is_refused(case: Case, said: str, engine: str, 
     how, wrong = faults(Case(case.rows, case.kernel, gamma=case.gamma, engine=engine), tmp_path)
     assert how.startswith("refused") and said in how
     assert wrong == []
+
+
+OF_OTHER_COMMANDS = [
+    Case(ROWS + 1e8, "polynomial"),
+    Case((ROWS + 1e3).astype(np.float32), "polynomial", gamma="1e-3"),
+    Case(ROWS.astype(np.float32), "rbf", gamma="1e-9"),
+    Case(ROWS + 1e10, "linear"),
+]
+
+
+@pytest.mark.parametrize("estimator", ["biased", "unbiased"])
+@pytest.mark.parametrize("case", OF_OTHER_COMMANDS)
+def test_mmd_has_the_promised_digits(
+    case: Case, estimator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, second = tmp_path / "rows.parquet", np.arange(len(case.rows)) % 2 == 1
+    pq.write_table(table(case.rows), path)
+    asked = ["--by", "label", "--json", "--estimator", estimator, "--permutations", "19"]
+    assert run(["mmd", str(path), "--columns", "f*", *asked, *case.words]) == 0
+    report = json.loads(capsys.readouterr().out)
+    with localcontext(DIGITS):
+        matrix = kernel_matrix(case, report["kernel"]["gamma"], report["kernel"]["degree"])
+        squared, _, scatter = by_definition(matrix, second)
+        if estimator == "unbiased":
+            # Without pairs of a row with itself, means within a group lose its own scatter over size - 1.
+            for side in (second, ~second):
+                size, own = int(side.sum()), matrix[np.ix_(side, side)]
+                squared -= (np.diagonal(own).sum() - own.sum() / size) / (size * (size - 1))
+        slack = PROMISED["dense"] * scatter / len(second)
+        assert abs(Decimal(report["mmd"]["squared"]) - squared) <= slack
+    assert report["pairs"][0]["p_value"] is not None
+
+
+@pytest.mark.parametrize("case", OF_OTHER_COMMANDS)
+def test_folds_have_the_promised_digits(case: Case, tmp_path: Path) -> None:
+    path, out = tmp_path / "rows.parquet", tmp_path / "out"
+    pq.write_table(table(case.rows), path)
+    quick = ["--columns", "f*", "--k", "3", "--restarts", "2", "--effort", "fast", "--out", str(out), "-q"]
+    assert run(["kfold", str(path), *quick, *case.words]) == 0
+    report, folds = json.loads((out / "report.json").read_text()), np.load(out / "folds.npy")
+    with localcontext(DIGITS):
+        matrix = kernel_matrix(case, report["mmd"]["gamma"], report["config"]["degree"])
+        trace = Decimal(np.diagonal(matrix).sum())
+        psi = trace
+        for fold in range(3):
+            rows = folds == fold
+            psi -= matrix[np.ix_(rows, rows)].sum() / int(rows.sum())
+        scatter = trace - matrix.sum() / len(folds)
+        assert abs(Decimal(report["objective"]["psi"]) - psi) <= PROMISED["dense"] * scatter
+    assert run(["verify", str(out)]) == 0

@@ -192,7 +192,7 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
         scatter += scatter_part
         summed += 0.0 if remainder is None else remainder
     largest_entry = float(largest.max(initial=0.0))
-    deviation = np.sqrt(scatter / n) * unit
-    return Moments(
-        mean, deviation, largest_entry, squares, summed if by_row else None, (first - mean) + offset
-    )
+    rest = (first - mean) + offset
+    # Squares were taken of distances from the rounded mean.
+    deviation = np.sqrt(np.maximum(scatter / n - (rest / unit) ** 2, 0.0)) * unit
+    return Moments(mean, deviation, largest_entry, squares, summed if by_row else None, rest)

@@ -224,6 +224,32 @@ class Prepared:
         features = Features(self.features.raw, self.features.steps, np.float64)
         return replace(self, kernel=replace(self.kernel, origin=origin), features=features)
 
+    def carried_to(self, raw: Floats, n_fitted: int) -> Features:
+        """Prepare more rows: in float64, if those that the width was not resolved on are far from the others.
+
+        Parameters
+        ----------
+        raw : (n, d), of which the first `n_fitted` were prepared.
+
+        Raises
+        ------
+        InputError
+            When they are too far for the distances between them to have the promised digits.
+        """
+        features = Features(raw, self.features.steps, self.features.dtype)
+        if self.kernel.name != "rbf" or n_fitted == len(raw):
+            return features
+        others = Features(raw[n_fitted:], features.steps, np.float64)
+        with np.errstate(over="ignore"):
+            reach = float(np.mean([half_squares(others.block(*tile)).mean() for tile in others.row_tiles()]))
+        if not reach < LARGEST_WIDTH:
+            raise InputError(
+                f"rows outside the split are too far from it for gamma={self.kernel.gamma:.3g}: exponents of "
+                f"{reach:.3g}, beyond {LARGEST_WIDTH:g}",
+                hint="use --standardize zscore, a smaller --gamma, another --kernel, or leave those rows out",
+            )
+        return features if 8 * reach < FLOAT32_SAFE_SQUARED_LENGTH else replace(features, dtype=np.float64)
+
     def require_digits(self, scatter: float, trace: float, n: int) -> None:
         """Refuse a kernel whose rounding would show in the digits that reports promise.
 

@@ -19,6 +19,9 @@ from clustersplit_cli.errors import InputError, UsageError
 
 BLOCK_ROWS = 2048
 
+LEAST_SPREAD = 1e-9
+"""Squares of sparse rows and of their mean are differences: beyond that the promised digits are lost."""
+
 
 @dataclass(frozen=True)
 class SparseFeatures(Features):
@@ -65,6 +68,11 @@ def prepare_sparse(raw: Any, kernel: str, standardize: str) -> Prepared:
             "all features are constant, so every split has an MMD of zero", hint="choose other features"
         )
     features = SparseFeatures(rows, centre=np.asarray(rows.mean(axis=0)).ravel())
+    if not (spread**2).sum() > LEAST_SPREAD * float(features.centre @ features.centre):
+        raise InputError(
+            f"sparse features vary by too little around their mean: less than {LEAST_SPREAD:g} of its square",
+            hint="make the features dense first, or subtract the mean",
+        )
     return Prepared(Kernel(kernel), features, float(varying.max() / varying.min()))
 
 

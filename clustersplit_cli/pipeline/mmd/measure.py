@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import Kernel
+from clustersplit_cli.core.geometry.kernels import Prepared
 from clustersplit_cli.core.mmd.estimators import squared_discrepancies
 from clustersplit_cli.core.mmd.permutation import Permuted, permuted_by_factors, permuted_exactly, regroupings
 from clustersplit_cli.core.mmd.sums import Factors, GroupSums, exact_sums, factor_sums
@@ -79,7 +79,7 @@ class Ruler:
     """A kernel on the pool's rows, summed exactly or through factors."""
 
     features: Features
-    kernel: Kernel
+    prepared: Prepared
     factors: Factors | None
     estimator: str
     workers: Workers
@@ -88,7 +88,7 @@ class Ruler:
         """Sum the kernel between groups."""
         if self.factors is None:
             return exact_sums(
-                self.features, self.kernel, groups, self.workers, per_row=per_row, progress=progress
+                self.features, self.prepared.kernel, groups, self.workers, per_row=per_row, progress=progress
             )
         return factor_sums(
             self.factors,
@@ -107,7 +107,7 @@ class Ruler:
         if self.factors is not None:
             return permuted_by_factors(self.factors, groups, draws, self.estimator, self.workers)
         return permuted_exactly(
-            self.features, self.kernel, groups, draws, self.estimator, self.workers, progress
+            self.features, self.prepared.kernel, groups, draws, self.estimator, self.workers, progress
         )
 
 
@@ -162,6 +162,9 @@ def measure(
         if sums is None:
             sums = ruler.sums(unit.rows, per_row=has_main, progress=progress)
         squares.append(_finite(squared_discrepancies(sums, ruler.estimator), sums))
+        if unit.cell is None and sums.diagonal is not None:  # within a cell all rows may be alike
+            trace, n = float(sums.diagonal.sum()), int(sums.sizes.sum())
+            ruler.prepared.require_digits(trace - float(sums.between.sum()) / n, trace, n)
         if has_main and main is not None and values is not None:
             at = witness(sums, unit.parts.index(main[0]), unit.parts.index(main[1]))
             values[np.concatenate(unit.rows)] = at

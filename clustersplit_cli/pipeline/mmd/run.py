@@ -145,15 +145,14 @@ def _ruler(
     workers: Workers,
 ) -> Ruler:
     """Carry the kernel that was fitted on some rows to all rows."""
-    fitted = prepared.features
-    features = Features(comparison.features, fitted.steps, fitted.dtype)
+    features = prepared.carried_to(comparison.features, comparison.n_fitted)
     factors = None
     if plan.geometry == "linear":
         factors = Factors(features, prepared.kernel)
     elif plan.landmarks is not None:
         landmarks = choose_landmarks(comparison.n_fitted, plan.landmarks, rng)
         factors = nystrom_factors(features, prepared.kernel, landmarks)
-    return Ruler(features, prepared.kernel, factors, estimator, workers)
+    return Ruler(features, prepared, factors, estimator, workers)
 
 
 def _as_reported(

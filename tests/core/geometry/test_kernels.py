@@ -179,6 +179,14 @@ def test_zscore_gives_every_column_mean_zero_and_variance_one(dtype: type, worke
     assert Z.std(axis=0) == pytest.approx(np.ones(3), rel=1e-12)
 
 
+def test_zscore_of_columns_far_from_zero_has_all_digits(workers: Workers) -> None:
+    X = np.random.default_rng(7).normal(size=(200, 3)) + 1e12
+    Z = standardize(Features(X), "zscore", workers).block(0, 200)
+    exact = X - X[0]  # without rounding: both have the same last digits
+    exact = (exact - exact.mean(axis=0)) / exact.std(axis=0)
+    assert np.abs(Z - exact).max() < 1e-13
+
+
 def test_l2_gives_every_row_length_one_and_none_changes_nothing(workers: Workers) -> None:
     X = np.random.default_rng(8).normal(size=(20, 3))
     Z = standardize(Features(X), "l2", workers).block(0, 20)
@@ -310,3 +318,18 @@ def test_kernel_values_are_put_where_they_are_held(dtype: type, held: type | Non
     elif name == "polynomial":
         exact = (0.5 * exact + 1) ** 3
     np.testing.assert_allclose(found, exact, rtol=2e-4, atol=1e-18)
+
+
+def test_rows_far_from_those_of_the_width_are_prepared_in_float64_or_refused(workers: Workers) -> None:
+    rng = np.random.default_rng(20)
+    near = rng.normal(size=(30, 3)).astype(np.float32)
+    prepared = prepare(Features(near), "rbf", "scale", 3, workers, rng)
+    far = (rng.normal(size=(8, 3)) + 3e3).astype(np.float32)
+    for others, dtype in ((near[:8], np.float32), (far, np.float64)):
+        features = prepared.carried_to(np.concatenate([near, others]), 30)
+        assert np.dtype(features.dtype) == dtype
+        rows = features.block(30, 38)
+        expected = by_definition(others, prepared.kernel)
+        assert np.abs(prepared.kernel.tile(rows, rows) - expected).max() < 1e-5
+    with pytest.raises(InputError, match=r"too far .*: exponents of .*, beyond 1e\+09"):
+        prepared.carried_to(np.concatenate([near, 1e6 * far]), 30)
