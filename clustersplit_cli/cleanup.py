@@ -55,8 +55,9 @@ def undo_open_blocks() -> None:
 @contextmanager
 def temporary_folder(parent: str | None = None) -> Iterator[str]:
     """Yield a new folder that is gone after the block, and if the process ends within it."""
-    with (
-        tempfile.TemporaryDirectory(prefix="clustersplit-", dir=parent) as folder,
-        undone_at_the_end(lambda: shutil.rmtree(folder, ignore_errors=True)),
-    ):
-        yield folder
+    folder = tempfile.mkdtemp(prefix="clustersplit-", dir=parent)
+    with undone_at_the_end(lambda: shutil.rmtree(folder, ignore_errors=True)):  # until it is gone
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

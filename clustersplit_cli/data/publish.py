@@ -162,19 +162,19 @@ def _staging_area(destination: Path) -> Iterator[_StagingArea]:
     """Create a locked staging area; at the end undo an unfinished swap and remove the area."""
     staging, lock = _create_area(destination)
     try:
-        with undone_at_the_end(lambda: _abandon(staging, destination)):
-            yield staging
+        with undone_at_the_end(lambda: _abandon(staging, destination)):  # until it is gone
+            try:
+                yield staging
+            finally:
+                # What cannot be removed now must not hide how the block ended; the next run removes it.
+                with suppress(OSError), _publishing:
+                    try:
+                        _settle(staging, destination)
+                    except BaseException:  # a signal: first remove the rest
+                        _settle(staging, destination)
+                        raise
     finally:
-        try:
-            # What cannot be removed now must not hide how the block ended; the next run removes it.
-            with suppress(OSError), _publishing:
-                try:
-                    _settle(staging, destination)
-                except BaseException:  # a signal: first remove the rest
-                    _settle(staging, destination)
-                    raise
-        finally:
-            os.close(lock)
+        os.close(lock)
 
 
 def _abandon(staging: _StagingArea, destination: Path) -> None:

@@ -429,8 +429,9 @@ def _is_feasible_for_sure(problem: Problem, labelings: NDArray[np.int8]) -> bool
     kept = labelings[
         _whole_units(problem, labelings) & _pinned_right(problem, labelings) & _two_sides(labelings)
     ]
-    if problem.tolerance is None:
-        return len(kept) > 0
+    if problem.tolerance is None:  # where every cell rounds to the same side, another --h is asked for
+        low, _ = _reach(problem, Fraction(0), problem.families[0])
+        return len(kept) > 0 and 0 < low.sum() < problem.n
     low, high = _reach(problem, problem.tolerance, problem.families[0])
     counts = oracle.counts_of(kept, problem.families[0], 1)
     return bool(((counts >= low) & (counts <= high)).all(axis=1).any())

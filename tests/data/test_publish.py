@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from clustersplit_cli import cleanup
 from clustersplit_cli.data import publish
 from clustersplit_cli.data.publish import (
     check_destination,
@@ -486,3 +488,20 @@ def test_a_read_only_disk_and_a_mount_point_are_refused(small_disk: Path) -> Non
     with pytest.raises(OutputError, match=r"is not writable|read-only"):
         check_destination(small_disk / "run", force=True)
     assert _content(small_disk / "run") == _run("first")
+
+
+def test_a_staging_area_is_known_to_a_process_that_ends_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[int] = []
+    settle = publish._settle
+
+    def look(*area: Any) -> list[str]:
+        known.append(len(cleanup._open))
+        return settle(*area)
+
+    monkeypatch.setattr(publish, "_settle", look)
+    with publish.staged_directory(tmp_path / "run", force=False) as folder:
+        (folder / "report.json").write_text('{"schema_version": 1}')
+    assert known == [1]
+    assert not cleanup._open
