@@ -29,14 +29,14 @@ def campaign(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def test_a_small_campaign_finds_nothing(tmp_path: Path) -> None:
-    counts = "cases=40,oracle=16,kills=2,tamper=8"
+    counts = "cases=30,oracle=8,kills=1,tamper=6"
     done = campaign(
         "--counts", counts, "--seed", "11", "--workers", "2", "--record", str(tmp_path / "found.json")
     )
     assert done.returncode == 0, done.stderr
     kinds = json.loads((tmp_path / "found.json").read_text("utf-8"))["kinds"]
     assert ",".join(f"{kind}={found['cases']}" for kind, found in kinds.items()) == counts
-    assert kinds["cases"]["tags"]["verified"] > 2
+    assert kinds["cases"]["tags"]["verified"] > 0
     assert kinds["oracle"]["tags"]["split: compared"] > 0
 
 
