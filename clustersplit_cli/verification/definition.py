@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,12 @@ def check_definition(
             for key, (stated, value, slack) in triples.items()
             if not abs(stated - value) <= max(tolerance * abs(value), slack)
         ]
+        if report["parts"] is not None and found.pairs is not None:
+            names = [part["name"] for part in report["parts"]["parts"]]
+            for a, b in combinations(range(len(names)), 2):
+                stated, value = report["parts"]["mmd"][a][b] ** 2, float(found.pairs[a, b])
+                if not abs(stated - value) <= max(tolerance * abs(value), of_mmd):
+                    wrong.append(f"the MMD² of {names[a]} and {names[b]} is {stated:.9g}, {NAME} {value:.9g}")
         if estimate is not None:
             stated = report["mmd"]["subsample"]["mmd_squared_unbiased"]
             if not abs(stated - estimate) <= ESTIMATE_TOLERANCE * max(abs(estimate), found.ssq_total / n):

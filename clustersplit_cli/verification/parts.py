@@ -30,6 +30,7 @@ from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.files import check_ids, stored_type
 from clustersplit_cli.verification.indices import named_rows
+from clustersplit_cli.verification.run import check_by_definition
 from clustersplit_cli.verification.stated import check_account, check_stated, differences
 
 Indices = NDArray[np.int64]
@@ -98,7 +99,9 @@ def verify_parts(
         given = context.measure(labels, converged=_said_to_converge(claim.report))
         recomputed = _recompute(claim, context, given)
         yield from check_stated(claim.report, recomputed, moved=claim.moved)
+        yield check_by_definition(claim.report, context, labels)
         yield from check_account(claim.report)
+        yield Check("identical rows", SKIPPED, "of parts, any of them may have any of the identical rows")
         if rerun:
             found = context.refine(context.explore())
             changed = dataset.rows[found.labels != labels]

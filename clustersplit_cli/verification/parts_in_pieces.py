@@ -29,7 +29,10 @@ from clustersplit_cli.verification.parts import (
 )
 from clustersplit_cli.verification.stated import check_account, check_stated
 
-NEED_ALL_ROWS = ("MMD", "objective", "certificate", "random baseline", "configuration", "geometry")
+NEED_ALL_ROWS = (
+    *("MMD", "objective", "by definition", "certificate", "random baseline"),
+    *("configuration", "geometry", "identical rows"),
+)
 """Checks of `verify_parts` that work on a kernel of all rows."""
 _NEEDS_ROWS = "needs all rows in one place: use --engine local"
 _NAMED = 3

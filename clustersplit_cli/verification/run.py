@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.baselines import WITHOUT_QUOTAS
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.core.search.problem import Members
@@ -19,7 +20,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.context import requirements_of
 from clustersplit_cli.pipeline.local import prepared_split
-from clustersplit_cli.pipeline.local_context import BY_THRESHOLD
+from clustersplit_cli.pipeline.local_context import BY_THRESHOLD, LocalContext
 from clustersplit_cli.pipeline.local_split import LocalSplit
 from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.pipeline.run import assess
@@ -116,7 +117,7 @@ def verify_run(
             fraction = min(recomputed["mmd"]["value"] / most, 1.0) if most else 1.0
             recomputed["bound"] |= {"mmd_upper": most, "fraction": fraction}
         yield from check_stated(claim.report, recomputed, moved=claim.moved)
-        yield _check_definition(claim.report, context, members)
+        yield check_by_definition(claim.report, context, members)
         yield from check_account(claim.report)
         if claim.is_baseline:
             return
@@ -156,13 +157,13 @@ def said_to_converge(report: Mapping[str, Any]) -> bool:
         return True
 
 
-def _check_definition(report: Mapping[str, Any], context: LocalSplit, members: Members) -> Check:
-    """Compare MMD², Psi and SSq with sums of kernel values in float64."""
-    geometry, kernel = context.problem.geometry, context.kernel.prepared.kernel
+def check_by_definition(report: Mapping[str, Any], context: LocalContext, labels: Labels | Members) -> Check:
+    """Compare MMD², Psi and SSq, of a split or of parts, with sums of kernel values in float64."""
+    geometry, kernel = context.kernel.geometry, context.kernel.prepared.kernel
     with np.errstate(over="ignore", invalid="ignore"):
         found = by_definition(
             context.dataset.features,
-            members,
+            labels,
             kernel=kernel.name,
             gamma=kernel.gamma,
             degree=kernel.degree,
@@ -174,7 +175,7 @@ def _check_definition(report: Mapping[str, Any], context: LocalSplit, members: M
         )
     # The trace of a Nyström kernel, and with it the scatter, may be an estimate.
     slack = SIGMAS * geometry.trace_error
-    return check_definition(report, found, context.kernel.memory.geometry, context.problem.n, slack)
+    return check_definition(report, found, context.kernel.memory.geometry, len(labels), slack)
 
 
 def _check_ties(context: LocalSplit, members: Members) -> Check:

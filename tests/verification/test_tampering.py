@@ -187,3 +187,25 @@ def test_the_page_on_verify_lists_exactly_what_cannot_be_told() -> None:
     section = page.partition("## What it cannot tell")[2].partition("\n## ")[0]
     listed = re.findall(r"`([a-z_]+\.[a-z_.*\[\]]+|[a-z_]+\[\]\.[a-z_.\[\]]+)`", section)
     assert sorted(listed) == sorted(UNCHECKED)
+
+
+@pytest.mark.parametrize("kind", ["kfold", "parts", "split", "nystrom", "groups"])
+def test_numbers_of_any_partition_are_compared_with_their_definition(
+    kind: str, copied: Callable[[str], Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said() -> tuple[str, str]:
+        capsys.readouterr()
+        run(["verify", "run", "--quiet", "--json"])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        ((status, detail),) = [(c["status"], c["detail"]) for c in checks if c["name"] == "by definition"]
+        return status, detail
+
+    report = copied(kind)
+    assert said()[0] == "ok"
+    changed: list[Place] = [("mmd", "value"), ("objective", "psi"), ("objective", "ssq_total")]
+    changed += [("parts", "mmd", 0, 1)] if report["parts"] else []
+    for place in changed:
+        holder, name = at(report, place)
+        text = tampered(report, place, holder[name] * 1.05)
+        Path("run/report.json").write_text(text, encoding="utf-8")
+        assert said()[0] == "failed", place

@@ -1,4 +1,4 @@
-"""MMD and scatter of a split by their definitions: sums of kernel values in float64, sharing no short cut.
+"""MMD and scatter of a partition by definition: sums of kernel values in float64, sharing no short cut.
 
 For checking. It knows nothing of geometries, tiles in lower precision, or the identities between the
 quantities; it takes the raw features and spells every kernel out.
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.core.search.problem import Members
@@ -24,16 +25,21 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Definition:
-    """MMD² = mean K(V,V) + mean K(T,T) - 2 mean K(V,T); SSq(A) = sum of K(a,a) - sum of K(A,A)/|A|."""
+    """MMD² = mean K(V,V) + mean K(T,T) - 2 mean K(V,T); SSq(A) = sum of K(a,a) - sum of K(A,A)/|A|.
+
+    Of more than two parts `mmd_squared` is the mean over pairs, weighted by the product of their sizes.
+    `pairs` has all of them, of shape (k, k); None where they were not computed one by one.
+    """
 
     mmd_squared: float
     psi: float
     ssq_total: float
+    pairs: Matrix | None = None
 
 
 def by_definition(
     raw: Floats,
-    members: Members,
+    labels: Labels | Members,
     *,
     kernel: str,
     gamma: float | None,
@@ -44,11 +50,12 @@ def by_definition(
     workers: Workers,
     on_done: Callable[[int, int], None] = lambda done, total: None,
 ) -> Definition:
-    """Measure a split from the features themselves.
+    """Measure a partition from the features themselves.
 
     Parameters
     ----------
     raw : (n, d)
+    labels : the part of every row; for a split, whether it is in validation.
     centred : whether the mean of the rows is the zero of the kernel's space.
     landmarks : rows of a Nyström approximation; None for the exact kernel.
     """
@@ -64,9 +71,10 @@ def by_definition(
         rows = np.concatenate(
             [spelled.values(rows[slice(*tile)], rows[landmarks]) @ mixing for tile in tiles(len(rows), ROWS)]
         )
+    sides = np.asarray(labels[:, None] == np.arange(int(labels.max()) + 1), dtype=np.float64)
     if landmarks is not None or spelled.is_linear:
-        return _from_rows(rows, members)
-    return _from_values(rows, members, spelled.values, workers, on_done)
+        return _from_rows(rows, sides)
+    return _from_values(rows, sides, spelled.values, workers, on_done)
 
 
 @dataclass(frozen=True)
@@ -158,48 +166,50 @@ def unbiased(spelled: SpelledKernel, val: Matrix, train: Matrix) -> float:
     return means[0] + means[1] - 2.0 * float(spelled.values(val, train).mean())
 
 
-def _from_rows(rows: Matrix, members: Members) -> Definition:
-    """Where the kernel is an inner product: distances to means, and between them."""
-    means = rows[members].mean(axis=0), rows[~members].mean(axis=0)
-    psi = sum(
-        float(((rows[side] - mean) ** 2).sum()) for side, mean in zip((members, ~members), means, strict=True)
-    )
+def _from_rows(rows: Matrix, sides: Matrix) -> Definition:
+    """Where the kernel is an inner product: distances to means, and between them; `sides` of shape (n, k)."""
+    means = np.stack([rows[side > 0].mean(axis=0) for side in sides.T])
+    psi = sum(float(((rows[side > 0] - mean) ** 2).sum()) for side, mean in zip(sides.T, means, strict=True))
     total = float(((rows - rows.mean(axis=0)) ** 2).sum())
-    return Definition(float(((means[0] - means[1]) ** 2).sum()), psi, total)
+    pairs = ((means[:, None] - means[None]) ** 2).sum(axis=2)
+    return Definition(_mean_of(pairs, sides.sum(axis=0)), psi, total, pairs)
+
+
+def _mean_of(pairs: Matrix, sizes: Matrix) -> float:
+    """The mean over pairs of parts, weighted by the product of their sizes."""
+    weights = np.triu(np.outer(sizes, sizes), 1)
+    return float((weights * pairs).sum() / weights.sum())
 
 
 def _from_values(
     rows: Matrix,
-    members: Members,
+    sides: Matrix,
     values: Callable[[Matrix, Matrix], Matrix],
     workers: Workers,
     on_done: Callable[[int, int], None],
 ) -> Definition:
-    """Sum all kernel values, block by block and each pair of blocks once."""
-    sides = members.astype(np.float64)
+    """Sum all kernel values, block by block and each pair of blocks once; `sides` of shape (n, k)."""
     blocks = tiles(len(rows), ROWS)
-    pairs = [(left, right) for i, left in enumerate(blocks) for right in blocks[i:]]
+    tasks = [(left, right) for i, left in enumerate(blocks) for right in blocks[i:]]
 
-    def sums(pair: tuple[tuple[int, int], tuple[int, int]]) -> NDArray[np.float64]:
-        (top, bottom), (first, last) = pair
+    def sums(task: tuple[tuple[int, int], tuple[int, int]]) -> tuple[Matrix, float]:
+        (top, bottom), (first, last) = task
         block = values(rows[top:bottom], rows[first:last])
-        above, beside = sides[top:bottom], sides[first:last]
-        both = float(above @ block @ beside)
-        neither = float((1.0 - above) @ block @ (1.0 - beside))
-        across = float(block.sum()) - both - neither
-        twice = 1.0 if top == first else 2.0
-        diagonal = float(np.trace(block)) if top == first else 0.0
-        return np.array([twice * both, twice * neither, twice * across, diagonal])
+        between = sides[top:bottom].T @ block @ sides[first:last]
+        return (between, float(np.trace(block))) if top == first else (between + between.T, 0.0)
 
-    val, train, across, trace = 0.0, 0.0, 0.0, 0.0
-    for done, part in enumerate(workers.map(sums, pairs), start=1):
-        val, train, across, trace = val + part[0], train + part[1], across + part[2], trace + part[3]
-        on_done(done, len(pairs))
-    n_val, n_train = int(members.sum()), int((~members).sum())
+    total, trace = np.zeros((sides.shape[1], sides.shape[1])), 0.0
+    for done, (between, diagonal) in enumerate(workers.map(sums, tasks), start=1):
+        total, trace = total + between, trace + diagonal
+        on_done(done, len(tasks))
+    sizes = sides.sum(axis=0)
+    means = total / np.outer(sizes, sizes)
+    pairs = means.diagonal()[:, None] + means.diagonal()[None, :] - means - means.T
     return Definition(
-        val / n_val**2 + train / n_train**2 - across / (n_val * n_train),
-        trace - val / n_val - train / n_train,
-        trace - (val + train + across) / (n_val + n_train),
+        _mean_of(pairs, sizes),
+        trace - float((total.diagonal() / sizes).sum()),
+        trace - float(total.sum()) / len(rows),
+        pairs,
     )
 
 
