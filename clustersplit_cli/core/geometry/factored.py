@@ -228,6 +228,13 @@ class FactorGeometry(FactoredKernel):
             summed += part
         return summed
 
+    def times_columns(self, rows: NDArray[np.int64], weights: Floats) -> Floats:
+        """One pass over F, with the sums of some of its rows."""
+        summed = np.zeros((self.width, weights.shape[1]))
+        for start, stop in tiles(len(rows), BLOCK_ROWS):
+            summed += self.take(rows[start:stop], np.float64).T @ weights[start:stop]
+        return self.spread(summed, weights.dtype)
+
     def halves(self, members: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """F'1_V and F'1_T of one split in float64, from the rows of its smaller side; shapes (p,)."""
         is_small = 2 * int(members.sum()) <= self.n

@@ -92,6 +92,9 @@ class Geometry(KernelColumns, Protocol):
     def measure(self, vectors: Floats) -> tuple[Floats, NDArray[np.float64]]:
         """Return K @ vectors, and for each vector v its v'Kv, summed in float64."""
 
+    def times_columns(self, rows: NDArray[np.int64], weights: Floats) -> Floats:
+        """Return K[:, rows] @ weights for any rows, ascending, in the precision of the weights."""
+
     def energy(self, vectors: Floats) -> NDArray[np.float64]:
         """Return v'Kv for each vector v."""
 
@@ -129,6 +132,10 @@ class ByProducts:
     def apply(self: Geometry, vectors: Floats) -> Floats:
         """Return K @ vectors."""
         return self.measure(vectors)[0]
+
+    def times_columns(self: Geometry, rows: NDArray[np.int64], weights: Floats) -> Floats:
+        """K[:, rows] @ weights."""
+        return self.combine(rows, weights)
 
     @cached_property
     def row_sums(self: Geometry) -> NDArray[np.float64]:

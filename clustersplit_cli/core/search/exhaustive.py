@@ -1,7 +1,8 @@
-"""Problems small enough to look at every feasible split."""
+"""Problems small enough to look at every feasible split, or partition."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from math import comb, prod
 
@@ -12,6 +13,9 @@ from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.search.problem import Members, Problem, objectives
 
 MOST_SPLITS = 20_000
+MOST_CHOICES = 50_000
+MOST_FREE = 40
+"""Rows or units with a choice; there seldom are so few choices where there are more of them."""
 BATCH = 1024
 
 
@@ -65,3 +69,64 @@ def _choices(limits: Constraints, cell: int) -> NDArray[np.bool_]:
     for column, rows in enumerate(picked):
         table[list(rows), column] = True
     return table
+
+
+def all_choices(
+    table: NDArray[np.int64], lower: NDArray[np.int64], upper: NDArray[np.int64], fixed: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Every way to give atoms to parts such that each part has `lower <= rows <= upper` of every cell.
+
+    Atom after atom, keeping what the others can still complete.
+
+    Parameters
+    ----------
+    table : (atoms, cells), rows of each atom in each cell.
+    lower, upper : (cells, k)
+    fixed : (atoms,) the part an atom is forced into; -1: none.
+
+    Returns
+    -------
+    The part of every atom, shape (atoms, choices); None if there are more than `MOST_CHOICES`.
+    """
+    free = np.flatnonzero(fixed < 0)
+    if len(free) > MOST_FREE:
+        return None
+    k = lower.shape[1]
+    taken = np.stack([table[fixed == part].sum(axis=0) for part in range(k)], axis=1)
+    if ((taken > upper) | (taken + table[free].sum(axis=0)[:, None] < lower)).any():
+        return np.zeros((len(fixed), 0), dtype=np.int64)
+    seen = np.flatnonzero(table[free].any(axis=0))
+    least, most = lower[seen], upper[seen]
+    counts, chosen = taken[None, seen], np.zeros((1, 0), dtype=np.int64)
+    left = table[free][:, seen].sum(axis=0)
+    for atom in free:
+        rows = table[atom, seen]
+        left = left - rows
+        after = np.repeat(counts, k, axis=0)
+        part = np.tile(np.arange(k), len(counts))
+        after[np.arange(len(after)), :, part] += rows
+        lacking, room = np.maximum(least - after, 0).sum(axis=2), (most - after).sum(axis=2)
+        possible = (after <= most).all(axis=(1, 2)) & ((lacking <= left) & (left <= room)).all(axis=1)
+        counts = after[possible]
+        if len(counts) > MOST_CHOICES:
+            return None
+        chosen = np.column_stack([np.repeat(chosen, k, axis=0), part])[possible]
+    labels: NDArray[np.int64] = np.tile(fixed[:, None], (1, len(chosen)))
+    labels[free] = chosen.T
+    return labels
+
+
+def best_of(
+    labels: NDArray[np.int64] | None, psi_of: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+) -> tuple[NDArray[np.int64], float]:
+    """Return the first of the choices (atoms, r) with the least Psi, and that Psi; infinite without any."""
+    best, least = np.zeros(0, dtype=np.int64), np.inf
+    if labels is None:
+        return best, least
+    for first in range(0, labels.shape[1], BATCH):
+        some = labels[:, first : first + BATCH]
+        psi = psi_of(some)
+        place = int(psi.argmin())
+        if psi[place] < least:
+            best, least = some[:, place], float(psi[place])
+    return best, least

@@ -21,6 +21,8 @@ from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.candidate import shortened
+from clustersplit_cli.core.search.exhaustive import all_choices, best_of
+from clustersplit_cli.core.search.partition import one_hot
 from clustersplit_cli.core.search.problem import Problem
 from clustersplit_cli.core.search.solution import Restart, Solution, Step
 from clustersplit_cli.progress import Progress, silent
@@ -84,7 +86,8 @@ def search_group_parts(
         names.append(name)
         ends.append(_refine(kernel, parts, labels, max_iter))
     winner = min(range(len(ends)), key=lambda run: ends[run].psi)
-    best = ends[winner] = _perturb(kernel, parts, ends[winner], max_iter, effort, perturb_rng, progress)
+    found = _perturb(kernel, parts, ends[winner], max_iter, effort, perturb_rng, progress)
+    best = ends[winner] = _better_of_all(kernel, parts, found)
     runs = tuple(
         Restart(
             name,
@@ -96,9 +99,8 @@ def search_group_parts(
         )
         for name, end in zip(names, ends, strict=True)
     )
-    steps = tuple(
-        Step("start" if number == 0 else "exchange", number, psi) for number, psi in enumerate(best.trace)
-    )
+    phases = ["start", *["exchange"] * (len(found.trace) - 1), "enumerate"]
+    steps = tuple(Step(phases[number], number, psi) for number, psi in enumerate(best.trace))
     return Solution(best.labels[parts.units], steps, runs, winner, best.converged)
 
 
@@ -128,6 +130,23 @@ def _measured(kernel: Geometry, parts: GroupParts, labels: Labels) -> _GroupCand
     sizes = marks.T @ parts.sizes
     psi = kernel.trace - float((inside / sizes).sum())
     return _GroupCandidate(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
+
+
+def _better_of_all(kernel: Geometry, parts: GroupParts, best: _GroupCandidate) -> _GroupCandidate:
+    """The best of all choices of parts, if they are few enough to look at and it is better."""
+    quotas = parts.quotas
+
+    def psi_of(labels: Labels) -> Doubles:
+        marks = one_hot(labels, quotas.k, np.float64)
+        sizes = parts.sizes @ marks
+        explained = np.where(sizes > 0, kernel.measure(marks)[1] / np.maximum(sizes, 1.0), -np.inf)
+        return np.asarray(kernel.trace - explained.reshape(-1, quotas.k).sum(axis=1))
+
+    labels, psi = best_of(all_choices(parts.table, quotas.lower, quotas.upper, parts.pinned), psi_of)
+    if not psi < best.psi - 1e-12 * kernel.trace:
+        return best
+    found = _measured(kernel, parts, labels)
+    return replace(found, trace=(*best.trace, found.psi), converged=True)
 
 
 def _refine(kernel: Geometry, parts: GroupParts, labels: Labels, max_iter: int) -> _GroupCandidate:

@@ -39,6 +39,14 @@ class State:
     sizes: NDArray[np.int64]
     psi: NDArray[np.float64]
 
+    @classmethod
+    def of(cls, geometry: Geometry, labels: Labels, sums: NDArray[Any], k: int) -> State:
+        """One partition (n,), from the sums (n, k) of every row's kernel values with each part."""
+        own = np.take_along_axis(sums, labels[:, None], axis=1)[:, 0]
+        inside = np.bincount(labels, weights=own, minlength=k).astype(np.float64)[None]
+        sizes = np.bincount(labels, minlength=k)[None]
+        return cls(sums[:, None], inside, sizes, _psi(geometry, inside, sizes))
+
     def costs(self) -> NDArray[np.float64]:
         """Squared distance of every row to every centroid, but for K_ii; shape (r, n, k)."""
         sizes = np.maximum(self.sizes, 1).astype(np.float64)[:, None, :]
@@ -72,19 +80,21 @@ def remeasure(
 ) -> State:
     """Measure one partition (n, 1) of which an earlier one, and what it measured, is known.
 
-    Of a kernel whose entries are at hand only the rows that moved are multiplied, if they are few.
+    If few rows moved, what they change is added to sums in float64. A kernel that is held as factors in less
+    precision is passed over in that: the error is a share of the change, not of the sums.
     """
     before, state = earlier
+    precision = dtype
+    if geometry.is_low_rank:
+        dtype = geometry.search_dtype
     moved = np.flatnonzero(labels[:, 0] != before[:, 0])
-    if not geometry.has_entries or len(moved) > geometry.n // FEW:
-        return measure(geometry, labels, k, dtype)
+    if len(moved) > geometry.n // FEW:
+        return measure(geometry, labels, k, precision)
     change = one_hot(labels[moved], k, dtype) - one_hot(before[moved], k, dtype)
-    sums = state.sums.astype(np.float64)
-    sums[:, 0] += geometry.combine(moved, change)
-    own = np.take_along_axis(sums[:, 0], labels, axis=1)[:, 0]
-    inside = np.bincount(labels[:, 0], weights=own, minlength=k).astype(np.float64)[None]
-    sizes = np.bincount(labels[:, 0], minlength=k)[None]
-    return State(sums, inside, sizes, _psi(geometry, inside, sizes))
+    sums = state.sums[:, 0].astype(np.float64)
+    if len(moved):
+        sums += geometry.times_columns(moved, change)
+    return State.of(geometry, labels[:, 0], sums, k)
 
 
 def rest_squared(state: State) -> NDArray[np.float64]:
@@ -96,6 +106,26 @@ def rest_squared(state: State) -> NDArray[np.float64]:
     between = (with_all - state.inside) / (sizes * others)
     squared = state.inside / sizes**2 + within_others / others**2 - 2.0 * between
     return np.asarray(np.maximum(squared, 0.0))
+
+
+def without_empty_parts(quotas: PartQuotas, labels: Labels) -> Labels:
+    """Give a row to every part that has none, which wide tolerances allow, where the bounds leave one.
+
+    Parameters
+    ----------
+    labels : (n, r)
+    """
+    filled = labels
+    for run in range(labels.shape[1]):
+        for part in np.flatnonzero(np.bincount(labels[:, run], minlength=quotas.k) == 0):
+            now, codes = filled[:, run], quotas.cells.codes
+            counts, sizes = quotas.counts(now), np.bincount(now, minlength=quotas.k)
+            spare = (counts > quotas.lower)[codes, now] & (sizes[now] > 1) & (quotas.pinned < 0)
+            rows = np.flatnonzero(spare & (quotas.upper[codes, part] > 0))
+            if len(rows):
+                filled = filled.copy()
+                filled[rows[0], run] = part
+    return filled
 
 
 @dataclass(frozen=True)
@@ -235,7 +265,7 @@ class PartAssigner:
         labels: Labels = self.quotas.pinned.copy()
         for cell in self.cells:
             labels[rng.permutation(cell.rows)] = np.repeat(np.arange(self.quotas.k), cell.target)
-        return labels
+        return without_empty_parts(self.quotas, labels[:, None])[:, 0]
 
 
 @dataclass(frozen=True)

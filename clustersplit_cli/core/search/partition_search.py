@@ -8,14 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Labels
+from clustersplit_cli.core.constraints.cells import Cells, Labels, bounded, sample_rows
+from clustersplit_cli.core.constraints.quotas import PartQuotas
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.geometry.low_rank import LowRankKernel
+from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.candidate import joined, shortened
-from clustersplit_cli.core.search.partition import PartAssigner, State, measure, remeasure
+from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, best_of
+from clustersplit_cli.core.search.partition import (
+    PartAssigner,
+    State,
+    measure,
+    one_hot,
+    remeasure,
+    without_empty_parts,
+)
 from clustersplit_cli.core.search.solution import Restart, Solution, Step
 from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.progress import Progress, silent
@@ -25,6 +34,8 @@ SMALL = 2048
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 12
 WORTHWHILE = 2e-5
 """A step that explains less than this share of scatter more is none worth taking on a low-rank kernel."""
+WORTH_POLISHING = 1e-6
+"""On many rows exchanges go on as long as a round of them lowers Psi by more than this share."""
 PERTURBED = 0.15
 """Share of the rows that are drawn again in a perturbed partition."""
 
@@ -62,35 +73,47 @@ def search_partition(
     ----------
     low_rank : a low-rank approximation of the kernel, on which starts descend if there are many rows.
     """
-    start_rng, perturb_rng = rng.spawn(2)
+    start_rng, perturb_rng, sample_rng = rng.spawn(3)
     factors = low_rank.factors(np.arange(geometry.n))
-    names, starts = _starts(assigner, factors, restarts, start_rng)
     is_small = geometry.n <= SMALL
-    explored = geometry if is_small else low_rank_geometry(factors, assigner.workers)
+    rough = geometry if is_small else low_rank_geometry(factors, assigner.workers)
+    sample = draw_sample(assigner, factors, sample_rng)
+    explored, dealer = (rough, assigner) if sample is None else (sample.kernel, sample.assigner)
+    names, starts = _starts(dealer, factors if sample is None else sample.factors, restarts, start_rng)
+    starts = without_empty_parts(dealer.quotas, starts)
     candidates = [
         PartitionCandidate(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])
     ]
+    dtype = rough.search_dtype
     ends = descend_partitions(
-        *(explored, candidates, assigner, max_iter, explored.search_dtype, "explore", progress),
-        roughly=not is_small,
+        explored, candidates, dealer, max_iter, dtype, "explore", progress, roughly=not is_small
     )
     best = _perturb(
         explored,
         min(ends, key=lambda candidate: candidate.psi),
-        assigner,
+        dealer,
         max_iter,
         effort,
         perturb_rng,
         progress,
     )
     chosen = sorted([*ends, best], key=lambda candidate: candidate.psi)[: max(1, effort.candidates // 4)]
+    if sample is not None:
+        ends = sample.lifted(ends, assigner, factors)
+        carried = sample.lifted(chosen[:1], assigner, factors)
+        chosen = descend_partitions(rough, carried, assigner, max_iter, dtype, "explore", roughly=True)
     refined = []
     for done, candidate in enumerate(chosen):
         progress("polish", done, len(chosen) + 1)
         refined.append(_refine(geometry, candidate, assigner, max_iter, exactly=False))
     progress("polish", len(chosen), len(chosen) + 1)
-    begun = _begun(geometry, min(refined, key=lambda candidate: candidate.psi), starts, assigner.quotas.k)
+    begun = min(refined, key=lambda candidate: candidate.psi)
+    first = starts[:, [begun.start]]
+    if sample is not None:
+        first = sample.to_all_rows(first, assigner, factors)
+    begun = _begun(geometry, begun, first, assigner.quotas.k)
     winner = _refine(geometry, begun, assigner, max_iter, exactly=True)
+    winner = _better_of_all(geometry, winner, assigner.quotas)
     refined.append(winner)
     last = {candidate.start: candidate for candidate in ends} | {
         candidate.start: candidate for candidate in sorted(refined, key=lambda candidate: -candidate.psi)
@@ -101,6 +124,108 @@ def search_partition(
         _runs(geometry, names, [last[run] for run in range(len(names))], assigner.quotas.k),
         winner.start,
         winner.converged,
+    )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some of the rows, on which partitions are explored where there are many.
+
+    Attributes
+    ----------
+    factors : of these rows, in a low-rank approximation of the kernel.
+    kernel : the kernel they stand for.
+    assigner : to parts as large, in every cell, as the sample's share of it.
+    """
+
+    factors: Floats
+    kernel: Geometry
+    assigner: PartAssigner
+
+    def to_all_rows(self, labels: Labels, assigner: PartAssigner, factors: Floats) -> Labels:
+        """Carry partitions (rows, r) over: all rows to the centroids of the sample's parts; shape (n, r)."""
+        k = assigner.quotas.k
+        marks = one_hot(labels, k, factors.dtype)
+        state = measure(self.kernel, labels, k, factors.dtype)
+        sizes = np.maximum(state.sizes, 1)
+        sums = (factors @ (self.factors.T @ marks)).reshape(len(factors), labels.shape[1], k)
+        carried = [
+            assigner.assign_in_order(
+                (-2.0 * sums[:, run] / sizes[run] + state.inside[run] / sizes[run] ** 2)[None]
+            ).labels[0]
+            for run in range(labels.shape[1])
+        ]
+        return without_empty_parts(assigner.quotas, np.stack(carried, axis=1))
+
+    def lifted(
+        self, candidates: Sequence[PartitionCandidate], assigner: PartAssigner, factors: Floats
+    ) -> list[PartitionCandidate]:
+        """Carry candidates over; Psi is a sum over rows."""
+        labels = self.to_all_rows(
+            np.stack([candidate.labels for candidate in candidates], axis=1), assigner, factors
+        )
+        share = len(factors) / len(self.factors)
+        return [
+            replace(
+                candidate,
+                labels=labels[:, run],
+                psi=candidate.psi * share,
+                passed=(),
+                trace=tuple(psi * share for psi in candidate.trace),
+            )
+            for run, candidate in enumerate(candidates)
+        ]
+
+
+def draw_sample(assigner: PartAssigner, factors: Floats, rng: np.random.Generator) -> Sample | None:
+    """Draw the rows to explore on; None where all are explored: there are few, or some are forced."""
+    quotas, n = assigner.quotas, len(factors)
+    if explored_rows(n) >= n or (quotas.pinned >= 0).any():
+        return None
+    nothing = np.zeros(len(quotas.cells.sizes), np.int64)
+    rows = sample_rows(bounded(quotas.cells, nothing, nothing, nothing), explored_rows(n), rng)
+    some = np.ascontiguousarray(factors[rows])
+    dealer = replace(assigner, quotas=sampled_quotas(quotas, rows))
+    return Sample(some, low_rank_geometry(some, assigner.workers), dealer)
+
+
+def sampled_quotas(quotas: PartQuotas, rows: NDArray[np.int64]) -> PartQuotas:
+    """The same shares of the cells of some rows, which touch every cell."""
+    codes = quotas.cells.codes[rows]
+    sizes = np.bincount(codes, minlength=len(quotas.cells.sizes))
+    share = (sizes / quotas.cells.sizes)[:, None]
+    target = np.floor(quotas.target * share).astype(np.int64)
+    rest = quotas.target * share - target
+    missing = sizes - target.sum(axis=1)
+    target += np.argsort(np.argsort(-rest, axis=1, kind="stable"), axis=1) < missing[:, None]
+    lower, upper = target, target
+    if not quotas.is_exact:
+        lower = np.minimum(target, np.floor(quotas.lower * share).astype(np.int64))
+        upper = np.maximum(target, np.ceil(quotas.upper * share).astype(np.int64))
+    cells = Cells(codes, quotas.cells.names, sizes)
+    return replace(quotas, cells=cells, target=target, lower=lower, upper=upper, pinned=quotas.pinned[rows])
+
+
+def _better_of_all(
+    geometry: Geometry, candidate: PartitionCandidate, quotas: PartQuotas
+) -> PartitionCandidate:
+    """The best of all partitions, if they are few enough to look at and it is better."""
+    if int((quotas.pinned < 0).sum()) > MOST_FREE:
+        return candidate
+    table = (quotas.cells.codes[:, None] == np.arange(len(quotas.cells.sizes))).astype(np.int64)
+    labels, psi = best_of(
+        all_choices(table, quotas.lower, quotas.upper, quotas.pinned),
+        lambda some: measure(geometry, some, quotas.k, np.float64).psi,
+    )
+    if not psi < candidate.psi - 1e-12 * geometry.trace:
+        return candidate
+    return replace(
+        candidate,
+        labels=labels,
+        psi=psi,
+        passed=(*candidate.passed, ("enumerate", psi)),
+        trace=(*candidate.trace, psi),
+        converged=True,
     )
 
 
@@ -179,11 +304,17 @@ def _scatter(geometry: Geometry) -> float:
     return geometry.trace - float(geometry.measure(ones)[1][0]) / geometry.n
 
 
-def _begun(geometry: Geometry, candidate: PartitionCandidate, starts: Labels, k: int) -> PartitionCandidate:
-    """State in float64, on the kernel itself, where a run began and where it is; between them is one step."""
-    both = np.stack([starts[:, candidate.start], candidate.labels], axis=1)
+def _begun(geometry: Geometry, candidate: PartitionCandidate, start: Labels, k: int) -> PartitionCandidate:
+    """State in float64, on the kernel itself, where a run began and where it is; between them is one step.
+
+    Parameters
+    ----------
+    start : (n, 1), the partition it began from.
+    """
+    both = np.column_stack([start, candidate.labels])
     first, here = (float(psi) for psi in measure(geometry, both, k, np.float64).psi)
-    passed = (("start", first),) if here >= first else (("start", first), ("explore", here))
+    begins = here if np.isinf(first) else first  # a start that leaves a part empty has no Psi
+    passed = (("start", begins),) if here >= begins else (("start", begins), ("explore", here))
     return replace(candidate, psi=here, passed=passed, trace=joined(candidate.trace, (here,)))
 
 
@@ -200,13 +331,17 @@ def _refine(
         (candidate,) = descend_partitions(
             geometry, [candidate], assigner, max_iter, dtype, "lloyd", state=state
         )
+        if exactly and geometry.is_low_rank and (candidate.labels != labels).any():
+            # Sums that many steps have added to are made anew, and it must be at rest by these.
+            (candidate,) = descend_partitions(geometry, [candidate], assigner, max_iter, dtype, "lloyd")
         if rested is not None and candidate.psi >= rested.psi:
             return rested
         rested = candidate
         state = remeasure(geometry, candidate.labels[:, None], k, dtype, (labels[:, None], state))
         polished = polish_pairs(geometry, candidate.labels, assigner.quotas, dtype, state)
         labels, state = polished.labels, polished.state
-        if polished.changes == 0 or polished.psi >= candidate.psi:
+        least = WORTH_POLISHING * candidate.psi if geometry.n > SMALL else 0.0
+        if polished.changes == 0 or candidate.psi - polished.psi <= least:
             break
         candidate = replace(
             candidate,
@@ -317,7 +452,7 @@ def _runs(
         pairs = (sizes.sum() ** 2 - (sizes**2).sum()) / 2
         squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
         psi = float(state.psi[run])
-        trace = shortened(candidate.trace, psi)
+        trace = shortened(tuple(value for value in candidate.trace if value < np.inf), psi)
         runs.append(Restart(name, candidate.steps, psi, float(np.sqrt(squared)), candidate.converged, trace))
     return tuple(runs)
 

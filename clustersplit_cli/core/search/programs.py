@@ -26,10 +26,11 @@ from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.candidate import Candidate, best_distinct
+from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, best_of
 from clustersplit_cli.core.search.explore import explore
 from clustersplit_cli.core.search.groups import first_choice, group_problem
 from clustersplit_cli.core.search.lloyd import descend
-from clustersplit_cli.core.search.problem import Members, Problem, evaluate
+from clustersplit_cli.core.search.problem import Members, Problem, evaluate, objectives
 from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.search import ROUNDS, different, different_optima
 from clustersplit_cli.core.search.solution import (
@@ -226,7 +227,28 @@ class CoupledSearch:
         refined = self._refiner.refine(chosen, exactly=False)
         self.progress("polish", 1, 2)
         best = self._refiner.refine(best_distinct(refined, 1), exactly=True)[0]
-        return CoupledFound(explored, refined, best)
+        return CoupledFound(explored, refined, self._better_of_all(best))
+
+    def _better_of_all(self, best: Candidate) -> Candidate:
+        """The best of all splits, if they are few enough to look at and it is better."""
+        problem, program = self.coupling.problem, self.coupling.requirements.program
+        if len(program.free) > MOST_FREE:
+            return best
+        table = np.asarray(program.by_atom.toarray(), dtype=np.int64)
+        total = table.sum(axis=0)
+        members, psi = best_of(
+            all_choices(
+                table,
+                np.stack([total - program.upper, program.lower], axis=1),
+                np.stack([total - program.lower, program.upper], axis=1),
+                program.fixed.astype(np.int64),
+            ),
+            lambda some: objectives(problem, some.astype(bool)),
+        )
+        if not psi < best.psi - 1e-12 * problem.ssq_total:
+            return best
+        better = replace(best, members=members.astype(bool), psi=psi, trace=(*best.trace, psi))
+        return better.through("enumerate", [np.packbits(better.members)])
 
     def account(self, found: CoupledFound) -> Solution:
         """Measure where all starts ended and the steps that led to the best split; it is one of the rows."""

@@ -9,7 +9,6 @@ the candidates, and their kernel block is all it takes to follow any number of s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,14 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.partition import State, measure, remeasure
 from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.sample import SMALL
 
 MAX_CANDIDATES = 2000
 MAX_SWEEPS = 1000
 RELATIVE_GAIN = 1e-12
 """Gains below this share of the total scatter are rounding, not progress."""
+WORTHWHILE = 1e-6
+"""On many rows an exchange of rows between parts gains more than this share of a row's mean scatter."""
 
 
 @dataclass
@@ -305,6 +307,28 @@ class _SomeRows:
         raise AttributeError(f"some rows of a kernel have no {name}")
 
 
+def tournament(k: int) -> list[list[tuple[int, int]]]:
+    """Pair every two of k parts once, in rounds in which no part is twice.
+
+    >>> tournament(4)
+    [[(0, 3), (1, 2)], [(0, 2), (1, 3)], [(0, 1), (2, 3)]]
+    """
+    places = [*range(k), *([-1] * (k % 2))]
+    half = len(places) // 2
+    rounds = []
+    for _ in range(len(places) - 1):
+        pairs = zip(places[:half], places[: half - 1 : -1], strict=True)
+        rounds.append(sorted((min(pair), max(pair)) for pair in pairs if -1 not in pair))
+        places = [places[0], places[-1], *places[1:-1]]
+    return rounds
+
+
+def _least_gain(geometry: Geometry, psi: float) -> float:
+    """What an exchange has to gain: more than rounding, and on many rows more than is worth a pass."""
+    rounding = RELATIVE_GAIN * geometry.trace
+    return rounding if geometry.n <= SMALL else max(rounding, WORTHWHILE * psi / geometry.n)
+
+
 def polish_pairs(
     geometry: Geometry,
     labels: Labels,
@@ -327,28 +351,25 @@ def polish_pairs(
     sums: Floats = state.sums[:, 0].astype(np.float64)
     # A row that is forced into a part is in a cell of its own kind, and that kind has it all on one side.
     kinds = np.unique(quotas.cells.codes * (k + 1) + quotas.pinned + 1, return_inverse=True)[1].reshape(-1)
-    changes, least = 0, RELATIVE_GAIN * geometry.trace
-    for first, second in combinations(range(k), 2):
-        rows = np.flatnonzero((current == first) | (current == second))
-        members = current[rows] == first
-        codes = np.unique(kinds[rows], return_inverse=True)[1].reshape(-1).astype(np.int64)
-        sizes = np.bincount(codes)
-        counts = np.bincount(codes[members], minlength=len(sizes))
-        limits = bounded(Cells(codes, tuple({} for _ in sizes), sizes), counts, counts, counts)
-        pair = Problem(_SomeRows(geometry, rows, sums[rows, first] + sums[rows, second]), limits)
-        n_first, n_second = int(members.sum()), int((~members).sum())
-        witness = sums[rows, first] / n_first - sums[rows, second] / n_second
-        polished = _polish(pair, members, witness, least)
-        if not polished.changes:
-            continue
-        changes += polished.changes
-        into = rows[polished.members & ~members]
-        out = rows[members & ~polished.members]
-        moved = np.concatenate([into, out])
-        shift = geometry.block(np.arange(geometry.n), moved) @ np.repeat([1.0, -1.0], [len(into), len(out)])
-        sums[:, first] += shift
-        sums[:, second] -= shift
-        current[into], current[out] = first, second
-    if changes:
-        state = remeasure(geometry, current[:, None], k, dtype, (labels[:, None], state))
+    changes, least = 0, _least_gain(geometry, float(state.psi[0]))
+    for pairs in tournament(k):
+        before = current.copy()
+        for first, second in pairs:
+            rows = np.flatnonzero((current == first) | (current == second))
+            members = current[rows] == first
+            codes = np.unique(kinds[rows], return_inverse=True)[1].reshape(-1).astype(np.int64)
+            sizes = np.bincount(codes)
+            counts = np.bincount(codes[members], minlength=len(sizes))
+            limits = bounded(Cells(codes, tuple({} for _ in sizes), sizes), counts, counts, counts)
+            pair = Problem(_SomeRows(geometry, rows, sums[rows, first] + sums[rows, second]), limits)
+            n_first, n_second = int(members.sum()), int((~members).sum())
+            witness = sums[rows, first] / n_first - sums[rows, second] / n_second
+            polished = _polish(pair, members, witness, least)
+            changes += polished.changes
+            current[rows] = np.where(polished.members, first, second)
+        # Pairs without a part in common do not touch each other's sums: one product tells all of them.
+        moved = np.flatnonzero(current != before)
+        if len(moved):
+            state = remeasure(geometry, current[:, None], k, dtype, (before[:, None], state))
+            sums = state.sums[:, 0].astype(np.float64)
     return PolishedPartition(current, changes, state)

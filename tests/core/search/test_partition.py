@@ -20,10 +20,18 @@ from clustersplit_cli.core.geometry.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
+from clustersplit_cli.core.geometry.nystrom import linear_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.partition import PartAssigner, evaluate_partition, measure, remeasure
-from clustersplit_cli.core.search.partition_search import search_partition
-from clustersplit_cli.core.search.swaps import polish_pairs
+from clustersplit_cli.core.search.exhaustive import all_choices
+from clustersplit_cli.core.search.partition import (
+    PartAssigner,
+    evaluate_partition,
+    measure,
+    remeasure,
+    without_empty_parts,
+)
+from clustersplit_cli.core.search.partition_search import draw_sample, search_partition
+from clustersplit_cli.core.search.swaps import polish_pairs, tournament
 from clustersplit_cli.errors import InfeasibleError
 
 
@@ -232,3 +240,104 @@ def test_what_is_known_of_an_earlier_partition_does_not_change_a_measurement(
     np.testing.assert_allclose(found.inside, anew.inside, rtol=1e-5)
     np.testing.assert_array_equal(found.sizes, anew.sizes)
     assert found.psi[0] == pytest.approx(anew.psi[0], rel=1e-5 if dtype is np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("moves", [1, 4])
+def test_rows_that_move_are_added_to_the_sums_of_factors_too(workers: Workers, moves: int) -> None:
+    rng = np.random.default_rng(6)
+    geometry = linear_geometry(
+        Features(rng.normal(size=(80, 3)).astype(np.float32)), Kernel("linear"), workers
+    )
+    before = rng.integers(0, 3, (80, 1))
+    after = before.copy()
+    after[rng.permutation(80)[:moves]] += 1
+    after %= 3
+    known = measure(geometry, before, 3, np.float64)
+    found = remeasure(geometry, after, 3, np.float64, (before, known))
+    anew = measure(geometry, after, 3, np.float64)
+    np.testing.assert_allclose(found.sums, anew.sums, rtol=1e-5, atol=1e-5)
+    assert found.psi[0] == pytest.approx(anew.psi[0], rel=1e-7)
+
+
+@pytest.mark.parametrize("k", range(2, 8))
+def test_a_tournament_pairs_every_two_parts_once_and_none_twice_in_a_round(k: int) -> None:
+    rounds = tournament(k)
+    pairs = [pair for played in rounds for pair in played]
+    assert sorted(pairs) == [(a, b) for a in range(k) for b in range(a + 1, k)]
+    assert all(len({part for pair in played for part in pair}) == 2 * len(played) for played in rounds)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 7), k=st.integers(2, 3))
+def test_all_choices_of_atoms_are_those_within_the_bounds(seed: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.integers(0, 3, (n, 2))
+    share = table.sum(axis=0)[:, None] // k
+    lower, upper = np.maximum(share - rng.integers(0, 3, (2, k)), 0), share + rng.integers(0, 4, (2, k))
+    fixed = np.where(rng.random(n) < 0.2, rng.integers(0, k, n), -1)
+    wanted = set()
+    for labels in product(range(k), repeat=n):
+        counts = np.stack([table[np.array(labels) == part].sum(axis=0) for part in range(k)], axis=1)
+        kept = ((fixed < 0) | (fixed == labels)).all()
+        if kept and (counts >= lower).all() and (counts <= upper).all():
+            wanted.add(labels)
+    found = all_choices(table, lower, upper, fixed)
+    assert found is not None
+    assert found.shape[1] == len(wanted)
+    assert {tuple(choice) for choice in found.T.tolist()} == wanted
+
+
+def test_choices_that_are_too_many_are_not_listed() -> None:
+    many = np.ones((200, 1), np.int64)
+    half, free = np.array([[100, 100]]), np.full(200, -1)
+    assert all_choices(many, half, half, free) is None
+    few = np.array([[15, 15]])
+    assert all_choices(many[:30], few, few, free[:30]) is None
+
+
+def test_a_start_that_leaves_a_part_empty_is_given_a_row(workers: Workers) -> None:
+    cells = cells_of(np.zeros(8, np.int64))
+    quotas = part_quotas(cells, parse_parts("a=0.94,b=0.06"), [Fraction(1)])
+    assert (quotas.target[0, 1], quotas.upper[0, 1]) == (0, 1)
+    filled = without_empty_parts(quotas, np.zeros((8, 2), np.int64))
+    assert (np.stack([quotas.counts(filled[:, run]) for run in range(2)])[:, 0, 1] == 1).all()
+    x = np.random.default_rng(0).normal(size=(8, 2))
+    geometry = kernel_of(x, workers)
+    found = search_partition(
+        geometry,
+        make_low_rank(geometry, np.random.default_rng(0)),
+        PartAssigner(quotas, workers, permuting=True),
+        restarts=5,
+        max_iter=50,
+        effort=EFFORTS["fast"],
+        rng=np.random.default_rng(0),
+    )
+    assert np.isfinite([step.psi for step in found.steps]).all()
+    assert all(np.isfinite(run.trace).all() for run in found.runs)
+
+
+def test_many_rows_are_explored_on_a_sample_and_end_at_rest(workers: Workers) -> None:
+    rng = np.random.default_rng(8)
+    n = 17_000
+    x = (rng.normal(size=(n, 3)) + 3.0 * rng.integers(0, 3, (n, 1))).astype(np.float32)
+    geometry = linear_geometry(Features(x), Kernel("linear"), workers)
+    quotas = fold_quotas(cells_of(rng.integers(0, 4, n)), 3)
+    assigner = PartAssigner(quotas, workers, permuting=False)
+    low_rank = make_low_rank(geometry, np.random.default_rng(0))
+    sample = draw_sample(assigner, low_rank.factors(np.arange(n)), np.random.default_rng(0))
+    assert sample is not None
+    assert sample.assigner.quotas.n < n
+    np.testing.assert_array_equal(
+        sample.assigner.quotas.target.sum(axis=1), sample.assigner.quotas.cells.sizes
+    )
+    found = search_partition(
+        *(geometry, low_rank, assigner),
+        **{"restarts": 5, "max_iter": 200, "effort": EFFORTS["normal"], "rng": np.random.default_rng(0)},
+    )
+    np.testing.assert_array_equal(quotas.counts(found.labels), quotas.target)
+    measured = evaluate_partition(geometry, found.labels, 3)
+    certificate = certify_partition(measured, found.labels, assigner, by_cbc=False)
+    assert abs(certificate.gap) <= 1e-6
+    # Rows are in three groups on a line, and folds can be as far apart as thirds of it.
+    state = measure(geometry, assigner.random(rng)[:, None], 3, np.float64)
+    assert measured.psi < 0.5 * state.psi[0]
