@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from clustersplit_cli.reports.evaluation import mmd_summary, summary
+from clustersplit_cli.reports import mmd_summary, summary
 from clustersplit_cli.reports.evaluation import summary as evaluation_summary
 from clustersplit_cli.reports.json_report import render_json, report_schema
 from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
