@@ -35,7 +35,7 @@ WORDS = {
     "pass": "passes: the landmark matrix times vectors",
     "selection": "selection: the cheapest rows of every cell",
     "factoring": "factoring the kernel among landmarks",
-    "explore": "exploring a sample of the rows on an image of the kernel",
+    "explore": "exploring a sample of the rows on a low-rank kernel",
     "rest": "the rest: polishing, certifying, measuring",
 }
 

@@ -14,13 +14,13 @@ class Effort:
     Attributes
     ----------
     batch : perturbed and crossed splits per round; half as many where starts agree, two thirds on small
-        problems, where every one of them is settled.
+        problems, where every one of them is refined.
     patience : rounds without a worthwhile gain before giving up.
     max_rounds : rounds of perturbation at most.
     islands : how often perturbation begins anew, where starts do not agree.
-    candidates : splits settled on the kernel itself.
+    candidates : splits refined on the kernel itself.
     near_diagonal : the same on kernels that are nearly diagonal, where the first is seldom far from the best.
-    exact_rounds : rounds of perturbation on the kernel itself, after settling.
+    exact_rounds : rounds of perturbation on the kernel itself, after refining.
     cheap_rounds : the same up to `CHEAP_ROWS` rows, where a pass over the kernel costs little, if starts were
         slow to come to rest.
     after : a search that is done before, so that more effort never finds a worse split.

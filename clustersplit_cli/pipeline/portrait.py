@@ -49,7 +49,7 @@ def portray(
 
     Parameters
     ----------
-    factors : (n, p), an image of the kernel whose leading directions make the map.
+    factors : (n, p), of a low-rank kernel whose leading directions make the map.
     members : (n,)
     rng : chooses the rows of the map if there are too many.
     """

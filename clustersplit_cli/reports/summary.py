@@ -120,7 +120,8 @@ class Search:
 class RestartSummary:
     """Where one start ended, and Psi on the way there, thinned out to a few dozen values.
 
-    Steps taken on an image of the kernel are as the image saw them, shifted to end at `psi`.
+    Steps on a low-rank approximation of the kernel have the Psi that they have there, shifted to end at
+    `psi`.
     """
 
     start: str

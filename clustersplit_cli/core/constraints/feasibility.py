@@ -172,7 +172,7 @@ def nearest_total(demand: Demand, goal: Fraction) -> tuple[int, int] | None:
 
 
 def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
-    """Deal the atoms of every class out to parts such that no part is farther off its goal than need be.
+    """Assign the atoms of every class to parts such that no part is farther off its goal than need be.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> C
 
 
 def _dealt(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
-    """Deal the atoms of every class out to parts that are no farther than so many rows off their goals."""
+    """Assign the atoms of every class to parts that are no farther than so many rows off their goals."""
     from scipy import sparse
 
     k, n_classes = len(goals), demand.matrix.shape[1]

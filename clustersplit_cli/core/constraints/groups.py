@@ -187,7 +187,7 @@ def form_parts(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction
     Parameters
     ----------
     quotas : targets of single rows.
-    tolerance : of every cell; None for what each needs when units are dealt out as evenly as can be found.
+    tolerance : of every cell; None for what each needs when units are assigned as evenly as can be found.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def form_parts(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction
 def _nearer(
     table: NDArray[np.int64], quotas: PartQuotas, labels: Labels, pinned: NDArray[np.int64]
 ) -> Labels:
-    """Deal units out anew, within the same bounds, if that brings all parts nearer to their sizes."""
+    """Assign units anew, within the same bounds, if that brings all parts nearer to their sizes."""
     from scipy import sparse
 
     free = np.flatnonzero(pinned < 0)
@@ -255,12 +255,12 @@ def _nearer(
         np.vstack([quotas.upper, np.full(quotas.k, n - 1)]),
     )
     goals = [share * n for share in quotas.shares]
-    dealt = nearest_sizes(demand, goals, _farthest(counts_of(table, labels, quotas.k).sum(axis=0), goals))
-    if dealt is None:
+    assigned = nearest_sizes(demand, goals, _farthest(counts_of(table, labels, quotas.k).sum(axis=0), goals))
+    if assigned is None:
         return labels
     found: Labels = pinned.copy()
     order = np.argsort(kind, kind="stable")
-    found[free[order]] = np.concatenate([np.repeat(np.arange(quotas.k), counts) for counts in dealt])
+    found[free[order]] = np.concatenate([np.repeat(np.arange(quotas.k), counts) for counts in assigned])
     return found
 
 

@@ -191,7 +191,7 @@ class Perturber:
 
         Parameters
         ----------
-        rival : a Psi to get below; descents without a prospect of that are given up.
+        rival : a Psi to get below; descents that will not get there are given up.
         kept : which splits to keep even if they are worse than where they come from.
         """
         end = descend(

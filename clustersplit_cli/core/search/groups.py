@@ -182,7 +182,7 @@ def _perturb(
     rng: np.random.Generator,
     progress: Progress,
 ) -> _GroupCandidate:
-    """Blur the distances to the centroids, deal out by them and exchange, until that brings nothing."""
+    """Blur the distances to the centroids, assign by them and exchange, until that brings nothing."""
     stale = 0
     for done in range(effort.max_rounds):
         if stale == effort.patience + effort.exact_rounds:
@@ -272,7 +272,7 @@ def _gains(
 def _starts(
     kernel: Geometry, parts: GroupParts, restarts: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Labels]]:
-    """As they were dealt out, around seeds far apart, and at random."""
+    """The first assignment that was found, others around seeds far apart, and at random."""
     n_random = max(1, restarts // 5)
     for run, stream in enumerate(rng.spawn(restarts)):
         if run == 0:

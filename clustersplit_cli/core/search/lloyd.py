@@ -19,7 +19,7 @@ from clustersplit_cli.core.search.problem import (
 )
 from clustersplit_cli.progress import Progress, silent
 
-PROSPECT = 10.0
+LAST_GAINS = 10.0
 """Gains of a descent shrink from step to step: it will not gain so many times what its last step gained."""
 SMALLEST_RELEASE = 0.4
 SHORTEST_LEAP = 1e-2
@@ -118,7 +118,7 @@ def descend(
     starts : (n, r), each meeting the constraints.
     turning : whether either centroid may become the validation one at every step.
     near : splits that may be close to the starts, with their witness in the precision wanted.
-    rival : a Psi to get below; descents without a prospect of that are given up.
+    rival : a Psi to get below; descents that will not get there are given up.
     """
     begun = discrepancy(problem, starts, dtype) if near is None else shifted(problem, starts, *near)
     batch = _Batch(problem, starts, begun)
@@ -134,7 +134,7 @@ def descend(
         moved = batch.take(active, proposal)
         converged[active[~moved]] = True
         after = batch.psi[active]
-        active = active[moved & (after - PROSPECT * (before - after) < rival)]
+        active = active[moved & (after - LAST_GAINS * (before - after) < rival)]
         progress("starts", starts.shape[1] - len(active), starts.shape[1])
         if len(active) == 0:
             break
