@@ -22,6 +22,8 @@ from clustersplit_cli.errors import InputError, UsageError, needs_all_rows
 
 BATCH_BYTES = 16 << 20
 ROWS_MULTIPLE = 2048
+FEWEST_BATCHES, FEWEST_ROWS = 64, 16
+"""Small datasets are cut finer, so that several workers have something to do."""
 _BUFFERS = 32 << 20
 """Bytes of all columns' read buffers together."""
 _CURE = "use --engine local"
@@ -68,17 +70,20 @@ class Layout:
     drop_invalid: bool
     stamps: tuple[Stamp, ...]
     notes: tuple[tuple[str, str], ...]
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the whole dataset."""
-        return sum(group.n_rows for group in self.groups)
+    n_rows: int
 
     @property
     def batch_rows(self) -> int:
-        """Rows read at a time; depends on the dataset alone, so that sums come out the same everywhere."""
+        """Rows of a batch; batches begin at its multiples, whatever files and row groups there are.
+
+        It depends on the number of rows and columns alone, so that sums come out the same everywhere.
+        """
         rows = BATCH_BYTES // self.row_bytes
-        return max(ROWS_MULTIPLE, rows // ROWS_MULTIPLE * ROWS_MULTIPLE)
+        most = max(ROWS_MULTIPLE, rows // ROWS_MULTIPLE * ROWS_MULTIPLE)
+        few = self.n_rows // FEWEST_BATCHES
+        if few > ROWS_MULTIPLE:
+            few -= few % ROWS_MULTIPLE
+        return min(most, max(FEWEST_ROWS, few))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -88,36 +93,41 @@ class Layout:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of one row group: the columns that were asked for."""
+    """Some neighbouring rows: the columns that were asked for, as pyarrow arrays by name.
+
+    Attributes
+    ----------
+    path : the file that the first of them is in.
+    """
 
     layout: Layout
-    group: RowGroup
+    path: Path
     first: int
-    table: Any
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.table.num_rows)
+    n_rows: int
+    arrays: Mapping[str, Any]
 
     def column(self, name: str) -> Any:
-        """A column, as a pyarrow ChunkedArray; that of a partition is constant."""
+        """A column, as a pyarrow ChunkedArray."""
         import pyarrow as pa
 
-        if name in self.group.partition:
-            return pa.chunked_array([pa.repeat(self.group.partition[name], self.n_rows)])
-        return pa.chunked_array([self.table.column(name)])
+        return pa.chunked_array([self.arrays[name]])
 
     def features(self) -> NDArray[np.floating[Any]]:
         """The feature matrix of the rows; nulls are NaN."""
         names, layout = self.layout.features.names, self.layout
-        arrays = [self.column(name).combine_chunks() for name in names]
-        arrays = [array.chunk(0) if hasattr(array, "chunk") else array for array in arrays]
-        chunk = ArrowChunk(self.group.path, self.first, 0, names, arrays, layout.features.is_list)
-        with reading(self.group.path, "Parquet"):
-            values = chunk.values(None, layout.width)
+        arrays = [self.arrays[name] for name in names]
+        chunk = ArrowChunk(self.path, self.first, 0, names, arrays, layout.features.is_list)
+        values = chunk.values(None, layout.width)
         assert values is not None
         return np.ascontiguousarray(values, dtype=layout.features.dtype)
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """Those of its rows that are between two rows of the dataset."""
+        begin, end = max(start - self.first, 0), min(stop - self.first, self.n_rows)
+        if (begin, end) == (0, self.n_rows):
+            return self
+        arrays = {name: array.slice(begin, end - begin) for name, array in self.arrays.items()}
+        return Batch(self.layout, self.path, self.first + begin, end - begin, arrays)
 
 
 def open_layout(request: ReadRequest, factors: int = 0) -> Layout:
@@ -179,39 +189,71 @@ def open_layout(request: ReadRequest, factors: int = 0) -> Layout:
         drop_invalid=request.drop_invalid,
         stamps=tuple(source.stamps),
         notes=reading_notes(inputs, roles, features),
+        n_rows=sum(group.n_rows for group in groups),
     )
 
 
-def read_batches(layout: Layout, groups: Sequence[RowGroup], names: Sequence[str]) -> Iterator[Batch]:
-    """Read columns of some row groups, `layout.batch_rows` rows at a time and never across two groups."""
+def read_batches(
+    layout: Layout, groups: Sequence[RowGroup], names: Sequence[str], start: int, stop: int
+) -> Iterator[Batch]:
+    """Read columns of neighbouring row groups in batches that do not depend on where the groups end.
+
+    Parameters
+    ----------
+    start, stop : the rows to read; the first begins a batch.
+    """
+    height = layout.batch_rows
+    end, held = min(start + height, stop), list[Batch]()
+    for piece in read_pieces(layout, groups, names):
+        while end > piece.first and piece.first + piece.n_rows > start:
+            held.append(piece.rows(start, end))
+            if piece.first + piece.n_rows < end:
+                break
+            yield _joined(held)
+            start, end, held = end, min(end + height, stop), []
+            if start == stop:
+                return
+
+
+def read_pieces(layout: Layout, groups: Sequence[RowGroup], names: Sequence[str]) -> Iterator[Batch]:
+    """Read columns of some row groups as they lie there, at most `layout.batch_rows` rows at a time."""
     import pyarrow as pa
 
     opened: tuple[Path, Any] | None = None
     for group in groups:
         stored = [name for name in names if name not in group.partition]
+        first = group.first
         with reading(group.path, "Parquet"):
             if opened is None or opened[0] != group.path:
                 buffer = max(1 << 14, min(1 << 20, _BUFFERS // max(1, len(stored))))
                 opened = (group.path, open_parquet(group.path, buffer_size=buffer))
-            first = group.first
-            held: list[Any] = []
-            for part in opened[1].iter_batches(layout.batch_rows, row_groups=[group.index], columns=stored):
-                held.append(part)
-                n_held = sum(piece.num_rows for piece in held)
-                if n_held < layout.batch_rows and first + n_held < group.first + group.n_rows:
-                    continue  # a reader may stop short at the end of a page
-                table = checked(pa.Table.from_batches(held).combine_chunks())
-                held = []
-                for start in range(0, table.num_rows, layout.batch_rows):
-                    batch = table.slice(start, layout.batch_rows).to_batches()[0]
-                    yield Batch(layout, group, first, batch)
-                    first += batch.num_rows
+            rows = max(ROWS_MULTIPLE, layout.batch_rows)
+            for part in opened[1].iter_batches(rows, row_groups=[group.index], columns=stored):
+                checked(pa.Table.from_batches([part]))
+                arrays = {name: part.column(name) for name in stored}
+                for name in names:
+                    if name in group.partition:
+                        arrays[name] = pa.repeat(group.partition[name], part.num_rows)
+                if part.num_rows:
+                    yield Batch(layout, group.path, first, part.num_rows, arrays)
+                first += part.num_rows
             if first != group.first + group.n_rows:
                 raise InputError(
                     f"{shown(group.path)} does not hold the {group.n_rows} rows it declares in row group "
                     f"{group.index}",
                     hint="write it again",
                 )
+
+
+def _joined(pieces: Sequence[Batch]) -> Batch:
+    """Neighbouring pieces as one batch."""
+    import pyarrow as pa
+
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    arrays = {name: pa.concat_arrays([piece.arrays[name] for piece in pieces]) for name in first.arrays}
+    return Batch(first.layout, first.path, first.first, sum(piece.n_rows for piece in pieces), arrays)
 
 
 def _row_groups(source: ParquetSource) -> Iterator[RowGroup]:

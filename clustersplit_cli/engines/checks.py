@@ -282,7 +282,7 @@ class CountLabels:
             n_missing,
             np.concatenate(missing)[:NAMED],
             len(extra),
-            shard.portion.groups[0].first + extra[:NAMED],
+            shard.portion.start + extra[:NAMED],
         )
 
 

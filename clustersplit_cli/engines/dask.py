@@ -96,7 +96,7 @@ class ClusterEngine:
             replace(
                 brief,
                 edition=brief.edition + 1,
-                labels=labels.for_rows(seat.opening.portion.groups[0].first, seat.opening.portion.n_rows),
+                labels=labels.for_rows(seat.opening.portion.start, seat.opening.portion.n_rows),
             )
             for brief, seat in zip(self._briefs, self._seats, strict=True)
         ]

@@ -128,7 +128,7 @@ class WriteRows:
     def __call__(self, shard: Shard) -> str:
         """Write this shard's part; return the file's name."""
         sides = Sides(self.rule)(shard)
-        first = shard.portion.groups[0].first
+        first = shard.portion.start
         try:
             return write_row_sides(self.folder, shard.portion.number, first, sides)
         except OSError as error:

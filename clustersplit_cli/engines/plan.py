@@ -394,7 +394,7 @@ def plan_stream(
 
 def _fixed(layout: Layout, threads: int) -> int:
     """Bytes that any pass takes: the state of all rows, batches that are read ahead, and a row group."""
-    batch = min(layout.batch_rows, max(group.n_rows for group in layout.groups)) * layout.row_bytes
+    batch = min(layout.batch_rows, layout.n_rows) * layout.row_bytes
     return layout.n_rows * ROW_STATE + PIECES * batch + 2 * _largest_group(layout) + threads * (16 << 20)
 
 

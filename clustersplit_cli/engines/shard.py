@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.core.geometry.features import Floats, Step
 from clustersplit_cli.core.parallel import Workers, tiles
-from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches
+from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches, read_pieces
 from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.store import SPILL, Room, Store, read_ahead
@@ -30,16 +31,23 @@ SLICE_ROWS = 1 << 17
 
 @dataclass(frozen=True)
 class Portion:
-    """What a shard is made from: its number, the dataset, and the row groups that it has of it."""
+    """What a shard is made from: its number, the dataset, its rows, and the row groups that they are in.
+
+    Attributes
+    ----------
+    start, stop : its rows before any are left out; `start` begins a batch.
+    """
 
     number: int
     layout: Layout
     groups: tuple[RowGroup, ...]
+    start: int
+    stop: int
 
     @property
     def n_rows(self) -> int:
         """Rows before any are left out."""
-        return sum(group.n_rows for group in self.groups)
+        return self.stop - self.start
 
 
 @dataclass
@@ -86,7 +94,7 @@ class Shard:
             *layout.family.values(),
             *(column for _, column, _ in layout.exclude),
         ]
-        for batch, raw in self._read(tuple(dict.fromkeys(names)), self.portion.groups):
+        for batch, raw in self._read(tuple(dict.fromkeys(names))):
             surveyor.take(batch, raw)
             self.on_rows(batch.n_rows)
         self._rows = surveyor.rows()
@@ -129,7 +137,7 @@ class Shard:
     def all_labels(self) -> Labels:
         """The labels it was given, of all its rows, before any are left out."""
         assert self.row_labels is not None
-        return self.row_labels.of(self.portion.groups[0].first, self.portion.n_rows)
+        return self.row_labels.of(self.portion.start, self.portion.n_rows)
 
     def labels(self, rows: slice) -> Labels:
         """The labels of some rows that take part."""
@@ -180,7 +188,7 @@ class Shard:
     def raw_blocks(self) -> Iterator[tuple[slice, Floats]]:
         """The rows that take part, from the source, in pieces that are the same on every pass."""
         done = 0
-        reading = self._read(self.portion.layout.features.names, self.portion.groups)
+        reading = self._read(self.portion.layout.features.names)
         for (start, stop), (batch, raw) in zip(self.rows.extents, reading, strict=True):
             keep = self.rows.kept[done : done + batch.n_rows]
             done += batch.n_rows
@@ -221,38 +229,33 @@ class Shard:
     def gather(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
         """Raw rows by their numbers, ascending: those wanted that are here, and their places in `wanted`."""
         layout = self.portion.layout
-        ends = np.array([stop for _, stop in self.rows.extents], dtype=np.int64)
         places = np.flatnonzero((wanted >= self.offset) & (wanted < self.offset + self.n_kept))
-        local = wanted[places] - self.offset
-        batch_of = np.searchsorted(ends, local, side="right")
-        result: Floats = np.empty((len(local), layout.width), layout.features.dtype)
-        per_group = [-(-group.n_rows // layout.batch_rows) for group in self.portion.groups]
-        first_batch = np.cumsum([0, *per_group])
-        needed = np.unique(np.searchsorted(first_batch, batch_of, side="right") - 1).tolist()
-        numbers = [b for g in needed for b in range(first_batch[g], first_batch[g + 1])]
-        groups = tuple(self.portion.groups[g] for g in needed)
-        starts = np.cumsum([0, *(size for _, size in self._batches())])
-        for number, (batch, raw) in zip(numbers, self._read(layout.features.names, groups), strict=True):
-            here = np.flatnonzero(batch_of == number)
-            if len(here):
-                kept = np.flatnonzero(self.rows.kept[starts[number] : starts[number] + batch.n_rows])
-                result[here] = raw[kept[local[here] - self.rows.extents[number][0]]]
-            self.on_rows(batch.n_rows)
+        rows = self.portion.start + np.flatnonzero(self.rows.kept)[wanted[places] - self.offset]
+        result: Floats = np.empty((len(rows), layout.width), layout.features.dtype)
+        firsts = np.array([group.first for group in self.portion.groups])
+        needed = np.unique(np.searchsorted(firsts, rows, side="right") - 1).tolist()
+        groups = tuple(self.portion.groups[group] for group in needed)
+        for piece in read_ahead(read_pieces(layout, groups, layout.features.names)):
+            begin, end = np.searchsorted(rows, [piece.first, piece.first + piece.n_rows])
+            if begin < end:
+                raw = piece.features()
+                self.account.source_bytes += raw.nbytes
+                result[begin:end] = raw[rows[begin:end] - piece.first]
+            self.on_rows(piece.n_rows)
         return places, result
 
     def _batches(self) -> Iterator[tuple[int, int]]:
         """First row and size of every batch, in the order in which they are read."""
-        height = self.portion.layout.batch_rows
-        for group in self.portion.groups:
-            for start, stop in tiles(group.n_rows, height):
-                yield group.first + start, stop - start
+        start, height = self.portion.start, self.portion.layout.batch_rows
+        for first, last in tiles(self.portion.n_rows, height):
+            yield start + first, last - first
 
-    def _read(self, names: tuple[str, ...], groups: tuple[RowGroup, ...]) -> Iterator[tuple[Batch, Floats]]:
+    def _read(self, names: tuple[str, ...]) -> Iterator[tuple[Batch, Floats]]:
         """Batches and their features, read and decoded in the background."""
-        layout = self.portion.layout
+        portion = self.portion
 
         def decoded() -> Iterator[tuple[Batch, Floats]]:
-            for batch in read_batches(layout, groups, names):
+            for batch in read_batches(portion.layout, portion.groups, names, portion.start, portion.stop):
                 yield batch, batch.features()
 
         for batch, raw in read_ahead(decoded()):
@@ -298,15 +301,24 @@ class Shard:
 
 
 def portions(layout: Layout, count: int) -> list[Portion]:
-    """Cut the dataset into at most `count` portions of neighbouring row groups, about equal in rows."""
-    cuts: list[list[RowGroup]] = [[]]
-    share, done = layout.n_rows / max(1, min(count, len(layout.groups))), 0
+    """Cut the dataset into at most `count` portions of neighbouring rows, about equal.
+
+    Batches are the same whatever the portions are. So a portion ends with the batch in which a row group
+    ends, and the next one skips the rows of that batch.
+    """
+    cuts, height = [0], layout.batch_rows
+    share = layout.n_rows / max(1, min(count, len(layout.groups)))
     for group in layout.groups:
-        if cuts[-1] and done + group.n_rows / 2 > share * len(cuts):
-            cuts.append([])
-        cuts[-1].append(group)
-        done += group.n_rows
-    return [Portion(number, layout, tuple(groups)) for number, groups in enumerate(cuts)]
+        if group.first > cuts[-1] and group.first + group.n_rows / 2 > share * len(cuts):
+            cuts.append(-(-group.first // height) * height)
+    cuts = [cut for cut in dict.fromkeys(cuts) if cut < layout.n_rows]
+    return [portion_of(layout, number, *span) for number, span in enumerate(pairwise([*cuts, layout.n_rows]))]
+
+
+def portion_of(layout: Layout, number: int, start: int, stop: int) -> Portion:
+    """The portion of some rows."""
+    groups = [group for group in layout.groups if group.first < stop and group.first + group.n_rows > start]
+    return Portion(number, layout, tuple(groups), start, stop)
 
 
 def without_others(portion: Portion) -> Portion:

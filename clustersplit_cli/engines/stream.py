@@ -13,7 +13,7 @@ from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.options import STREAM
-from clustersplit_cli.engines.shard import Portion, Shard
+from clustersplit_cli.engines.shard import Shard, portion_of
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.tasks import Task
 from clustersplit_cli.progress import Progress, silent
@@ -28,7 +28,7 @@ class StreamEngine:
     notes: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, layout: Layout, room: Room, workers: Workers, progress: Progress = silent) -> None:
-        self._shard = Shard(Portion(0, layout, layout.groups), room, workers)
+        self._shard = Shard(portion_of(layout, 0, 0, layout.n_rows), room, workers)
         self._progress = progress
         self._total = layout.n_rows
         self.n_workers = workers.count

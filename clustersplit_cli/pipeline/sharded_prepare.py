@@ -248,7 +248,7 @@ def _standardized(raw: Features, options: CheckedOptions, surveyed: Surveyed) ->
 
 def _typical_row(layout: Layout, steps: tuple[Any, ...]) -> NDArray[np.float64]:
     """A value of each column from the middle of the first rows; sums are taken of distances from it."""
-    for batch in read_batches(layout, layout.groups[:1], layout.features.names):
+    for batch in read_batches(layout, layout.groups, layout.features.names, 0, layout.n_rows):
         raw = batch.features()
         raw = raw[np.isfinite(raw).all(axis=1)][:1024]
         if len(raw):
