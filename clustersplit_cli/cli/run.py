@@ -343,10 +343,10 @@ def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOpt
 
 def folds(given: Mapping[str, Any]) -> PartitionOptions:
     """Read `--k`; refuse a number of folds that makes no sense."""
-    from clustersplit_cli.pipeline.context import PartitionOptions
-
     if given["k"] < 2:
         raise UsageError(f"--k must be at least 2, got {given['k']}", hint="for example --k 5")
+    from clustersplit_cli.pipeline.context import PartitionOptions
+
     return PartitionOptions(folds=given["k"])
 
 
