@@ -284,9 +284,9 @@ def test_a_changed_input_is_found_out_even_if_the_hash_was_changed_with_it(
 
 
 EDITS: dict[str, tuple[Callable[[Report], object], str]] = {
-    "mmd value": (lambda r: r["mmd"].update(value=r["mmd"]["value"] * (1 + 1e-6)), "MMD"),
-    "mmd squared": (lambda r: r["mmd"].update(squared=r["mmd"]["squared"] * (1 + 1e-6)), "MMD"),
-    "psi": (lambda r: r["objective"].update(psi=r["objective"]["psi"] * (1 - 1e-6)), "objective"),
+    "mmd value": (lambda r: r["mmd"].update(value=r["mmd"]["value"] * (1 + 1e-5)), "MMD"),
+    "mmd squared": (lambda r: r["mmd"].update(squared=r["mmd"]["squared"] * (1 + 1e-5)), "MMD"),
+    "psi": (lambda r: r["objective"].update(psi=r["objective"]["psi"] * (1 - 1e-5)), "objective"),
     "scatter": (lambda r: r["objective"].update(ssq_total=1.0), "objective"),
     "last psi of the trace": (lambda r: r["trace"][-1].update(psi=r["trace"][-1]["psi"] * 0.999), "trace"),
     "first psi of the trace": (lambda r: r["trace"][0].update(psi=r["trace"][0]["psi"] * 1.001), "trace"),
