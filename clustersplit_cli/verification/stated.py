@@ -116,7 +116,7 @@ def check_stated(
             yield Check(name, OK, told(recomputed[key]) if told else "as stated")
 
 
-_ROUNDED = ("mmd", "objective", "certificate", "baselines")
+_ROUNDED = ("mmd", "objective", "certificate", "baselines", "bound")
 
 
 def _without_workers(warnings: list[Any]) -> list[Any]:
@@ -137,6 +137,10 @@ def _rounding_of(recomputed: Mapping[str, Any]) -> dict[str, float]:
     of_sums = averaged * objective["ssq_total"]
     noise = {"squared": squared, "value": value, "mmd_squared_unbiased": squared, "standard_error": squared}
     noise |= {"psi": of_sums, "ssq_total": of_sums, "objective": of_sums}
+    most = (recomputed.get("bound") or {}).get("mmd_upper")
+    if most is not None:  # a bound of next to nothing, and the share of it that was reached
+        of_bound = squared / max(2.0 * most, math.sqrt(squared) or 1.0)
+        noise |= {"mmd_upper": of_bound, "fraction": of_bound / (max(most, of_bound) or 1.0)}
     random = (recomputed.get("baselines") or {}).get("random")
     return noise | ({"mmd_sd": ALIKE * random["mmd_mean"]} if random else {})
 

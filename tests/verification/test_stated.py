@@ -41,3 +41,18 @@ def test_without_an_objective_only_digits_count() -> None:
     recomputed = {"mmd": {"value": 0.03, "squared": 0.0009}}
     stated = {"mmd": {"value": 0.03 * (1 + 1e-7), "squared": 0.0009}}
     assert [check.status for check in check_stated(stated, recomputed)] == [FAILED]
+
+
+@pytest.mark.parametrize(("most", "off", "expected"), [(1e-7, 1e-4, OK), (0.5, 1e-4, FAILED)])
+def test_a_bound_may_be_off_by_rounding_where_it_is_nothing_else(
+    most: float, off: float, expected: str
+) -> None:
+    recomputed = {
+        "mmd": {"value": 1e-8, "squared": 1e-16, "kernel": "rbf"},
+        "objective": {"psi": 880.0, "ssq_total": 900.0},
+        "sizes": {"train": 800, "val": 200},
+        "bound": {"mmd_upper": most},
+    }
+    stated = recomputed | {"bound": {"mmd_upper": most * (1 + off)}}
+    found = next(check.status for check in check_stated(stated, recomputed) if check.name == "bound")
+    assert found == expected
