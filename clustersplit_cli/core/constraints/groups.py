@@ -204,6 +204,7 @@ def form_parts(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction
     np.add.at(table, (units, quotas.cells.codes), 1)
     pinned = _pinned_units(quotas, units, n_units)
     labels = _evened_out(table, quotas, _dealt(table, quotas, pinned), pinned)
+    labels = _without_empty_parts(table, labels, pinned, quotas.k)
     counts = counts_of(table, labels, quotas.k)
     needed = _needed(quotas, counts)
     worst = max(needed)
@@ -233,6 +234,19 @@ def form_parts(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction
         least = np.maximum(least, [math.ceil(goal - off) for goal in goals])
         most = np.minimum(most, [math.floor(goal + off) for goal in goals])
     return GroupParts(bounded, units, table, pinned, labels, max(each), least, most)
+
+
+def _without_empty_parts(
+    table: NDArray[np.int64], labels: Labels, pinned: NDArray[np.int64], k: int
+) -> Labels:
+    """Give every empty part the smallest unit that another part can do without."""
+    filled: Labels = labels.copy()
+    sizes = table.sum(axis=1)
+    for part in np.flatnonzero(np.bincount(filled, minlength=k) == 0).tolist():
+        spare = (pinned < 0) & (np.bincount(filled, minlength=k)[filled] > 1)
+        if spare.any():
+            filled[int(np.argmin(np.where(spare, sizes, sizes.max() + 1)))] = part
+    return filled
 
 
 def _nearer(

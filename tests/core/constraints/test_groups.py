@@ -89,6 +89,12 @@ def test_dealing_out_keeps_units_whole_and_states_the_tolerance_it_needs(data: A
         assert len(set(drawn[units == unit].tolist())) == 1
 
 
+def test_no_part_is_empty_where_there_is_a_unit_for_each() -> None:
+    units = as_units([0] * 21 + [1, 2])
+    found = form_parts(fold_quotas(cells_of([0] * 22 + [1]), 3), units, None)
+    assert sorted(found.first.tolist()) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_tolerance_is_the_smallest_of_all_on_small_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)
