@@ -142,7 +142,10 @@ def _better_of_all(kernel: Geometry, parts: GroupParts, best: _GroupCandidate) -
         explained = np.where(sizes > 0, kernel.measure(marks)[1] / np.maximum(sizes, 1.0), -np.inf)
         return np.asarray(kernel.trace - explained.reshape(-1, quotas.k).sum(axis=1))
 
-    labels, psi = best_of(all_choices(parts.table, quotas.lower, quotas.upper, parts.pinned), psi_of)
+    # All rows together are one more cell, with bounds of its own.
+    table = np.column_stack([parts.table, parts.table.sum(axis=1)])
+    lower, upper = np.vstack([quotas.lower, parts.least]), np.vstack([quotas.upper, parts.most])
+    labels, psi = best_of(all_choices(table, lower, upper, parts.pinned), psi_of)
     if not psi < best.psi - 1e-12 * kernel.trace:
         return best
     found = _measured(kernel, parts, labels)
