@@ -166,6 +166,35 @@ def test_the_files_that_the_architecture_names_exist() -> None:
     assert not [place for place in places if not (PACKAGE / place).is_file()]
 
 
+MOST_PARAMETERS, FEW_PARAMETERS = 9, ("core/search",)
+"""Functions of these folders take a context rather than trains of parameters."""
+
+
+@pytest.mark.parametrize("folder", FEW_PARAMETERS)
+def test_functions_have_few_parameters(folder: str) -> None:
+    counts = {
+        f"{path.name}:{node.lineno} {node.name}": len(
+            [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        )
+        for path in modules(folder)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert counts
+    assert {place: count for place, count in counts.items() if count > MOST_PARAMETERS} == {}
+
+
+def test_hardly_anybody_asks_what_class_a_geometry_is() -> None:
+    asked = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance"
+        if ast.unparse(node.args[1]).endswith("Geometry")
+    ]
+    assert len(asked) <= 4, asked
+
+
 def test_pulp_is_imported_in_one_module() -> None:
     importers = {path for path in modules() if "pulp" in map(room_of, imports_of(path))}
     assert importers == {PACKAGE / "core" / "assignment" / "pulp_model.py"}
