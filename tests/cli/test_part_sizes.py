@@ -205,11 +205,13 @@ def test_folds_are_verified_by_their_sizes_and_the_rest_is_said_to_be_skipped(
     fine = {name for name, (status, _) in said.items() if status == "ok"}
     assert fine == {
         *("report", "index files", "folds agree", "rows complete", "cell counts", "part totals"),
+        *("engine and plan", "restarts"),
         *("input", "stated cells", "warnings", "trace"),
     }
     skipped = {name: detail for name, (status, detail) in said.items() if status == "skipped"}
     assert set(skipped) == {
         *("MMD", "objective", "certificate", "random baseline", "configuration", "geometry"),
+        *("by definition", "identical rows"),
     }
     assert set(skipped.values()) == {"needs all rows in one place: use --engine local"}
     assert run(["verify", "made", "--engine", "stream", "--rerun"]) == 2
@@ -264,7 +266,7 @@ def test_forged_folds_fail_in_pieces(
     report["parts"]["parts"][0]["size"] += 1
     report["warnings"] = []
     Path("made/report.json").write_text(json.dumps(report))
-    assert set(failing()) == {"part totals", "warnings"}
+    assert set(failing()) == {"part totals", "warnings", "restarts"}
     assert failing() == {}
 
 
