@@ -110,8 +110,8 @@ class LocalContext:
         """Nothing: all rows are in memory."""
 
     def has_converged(self, found: LocalFound, certificate: FixedPoint | None) -> bool:
-        """Whether the search stopped by itself."""
-        return found.converged
+        """Whether the search stopped by itself, or at a fixed point when its iterations were used up."""
+        return found.converged or (certificate is not None and certificate.status == "optimal")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.cbc import find_cbc
 from clustersplit_cli.core.search.solution import Step
-from clustersplit_cli.data.dataset import Dataset, Extent
+from clustersplit_cli.data.dataset import Dataset, Extent, ReadRequest
+from clustersplit_cli.data.readers import load
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.context import Streams, plan
@@ -408,3 +409,18 @@ def test_a_report_is_plain_numbers(make_dataset: Maker) -> None:
     parsed = json.loads(render_json(report))
     assert parsed["config"]["holdout"] == 0.2 and parsed["objective"]["psi"] == report.objective.psi
     assert set(parsed["timing"]["steps"]) >= {"prepare", "kernel", "search", "certificate", "baseline"}
+
+
+def test_a_split_that_is_a_fixed_point_has_converged_however_few_iterations_it_took() -> None:
+    sample = Path(__file__).resolve().parents[2] / "sample_data" / "gas.parquet"
+    dataset = load(ReadRequest(path=sample, stratify=("label",)))
+    best = run(dataset, kernel="linear", standardize="zscore").report.mmd.value
+    ends = []
+    for iterations in range(1, 5):
+        report = run(dataset, kernel="linear", standardize="zscore", max_iter=iterations).report
+        assert report.certificate is not None
+        is_told = "not_converged" in {notice.code for notice in report.warnings}
+        assert is_told == (report.certificate.status != "optimal"), iterations
+        ends.append((is_told, report.mmd.value == best))
+    assert ends[0] == (True, False)
+    assert (False, True) in ends[1:3]
