@@ -35,6 +35,7 @@ FARTHEST = 8.0
 LEAST_TURN, LEAST_FLOAT32_TURN = 1e-18, 1e-3
 """Total variances of rows of length one below which rounding shows, in float64 and in float32."""
 ROUNDING = 1e-12
+EPSILON = float(np.finfo(np.float64).eps)
 LOWEST_EXPONENT = {"f": -42.0, "d": -345.0}
 """Exponents in float32 and float64 below which a kernel value, or its square, would be subnormal: processors
 compute with such numbers tens of times slower, and beside the ones on the diagonal they are nothing."""
@@ -315,10 +316,31 @@ def prepare(
         When all features are constant, or their squares or the kernel leave the range of float64.
     """
     if name == "cosine":
+        _refuse_lost_directions(features, workers)
         features = features.then(unit_rows)
     found = moments(features, workers, by_row=name in ("linear", "cosine"))
     prepared = prepare_with(features, found, features.shape[0], name, gamma, degree, rng)
     return prepared if found.squares is None else replace(prepared, moments=found)
+
+
+def _refuse_lost_directions(features: Features, workers: Workers) -> None:
+    """Refuse rows so close to the mean of all columns that centring leaves only rounding of them."""
+    scaled = features.steps[-1] if features.steps else None
+    if not isinstance(scaled, Affine):
+        return
+
+    def lost(tile: tuple[int, int]) -> NDArray[np.bool_]:
+        length = np.linalg.norm(features.block(*tile, dtype=np.float64), axis=1)
+        rounding = np.linalg.norm(features.raw[slice(*tile)] * (EPSILON * scaled.scale), axis=1)
+        return np.asarray((length > 0) & (length * DIGITS < rounding))
+
+    found = np.flatnonzero(np.concatenate(list(workers.map(lost, features.row_tiles()))))
+    if len(found):
+        raise InputError(
+            f"{len(found)} rows have no direction that could be told from rounding: they are at the mean of "
+            "all columns",
+            hint="use --standardize zscore with another kernel than cosine",
+        )
 
 
 def prepare_with(

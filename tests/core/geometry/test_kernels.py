@@ -333,3 +333,14 @@ def test_rows_far_from_those_of_the_width_are_prepared_in_float64_or_refused(wor
         assert np.abs(prepared.kernel.tile(rows, rows) - expected).max() < 1e-5
     with pytest.raises(InputError, match=r"too far .*: exponents of .*, beyond 1e\+09"):
         prepared.carried_to(np.concatenate([near, 1e6 * far]), 30)
+
+
+def test_a_row_at_the_mean_has_no_direction_for_the_cosine_kernel(workers: Workers) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(9, 2)) + 0.1
+    rows[4] = np.delete(rows, 4, axis=0).mean(axis=0)  # the mean of all rows, up to rounding
+    standardized = standardize(Features(rows), "zscore", workers)
+    with pytest.raises(InputError, match="1 rows have no direction that could be told from rounding"):
+        prepare(standardized, "cosine", "scale", 3, workers, rng)
+    rows[4] += 1e-6
+    prepare(standardize(Features(rows), "zscore", workers), "cosine", "scale", 3, workers, rng)
