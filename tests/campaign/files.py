@@ -454,7 +454,7 @@ def write_rows(rng: Random, path: Path, rows: NDArray[np.int64]) -> None:
                 np.concatenate([rows, rows]),
                 rows[:0],
                 rows[:, None],
-                np.array(categories(rng, len(rows)), dtype="U"),
+                np.array([str(value) for value in categories(rng, len(rows))]),
             ],
         )
     if path.suffix == ".npy":

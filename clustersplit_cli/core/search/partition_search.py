@@ -435,7 +435,7 @@ def _perturb(
         gain = best.psi - better.psi
         stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
         if gain > 0:
-            best = replace(better, trace=(*best.trace, better.psi))
+            best = replace(better, steps=best.steps + 1, trace=(*best.trace, better.psi))  # a round, a step
     return best
 
 
@@ -452,8 +452,10 @@ def _runs(
         pairs = (sizes.sum() ** 2 - (sizes**2).sum()) / 2
         squared = max(scatter - float(state.psi[run]), 0.0) * geometry.n / pairs
         psi = float(state.psi[run])
-        trace = shortened(tuple(value for value in candidate.trace if value < np.inf), psi)
-        runs.append(Restart(name, candidate.steps, psi, float(np.sqrt(squared)), candidate.converged, trace))
+        measured = tuple(value for value in candidate.trace if value < np.inf)
+        steps = candidate.steps - (len(candidate.trace) - len(measured))  # from where no part is empty
+        trace = shortened(measured, psi)
+        runs.append(Restart(name, steps, psi, float(np.sqrt(squared)), candidate.converged, trace))
     return tuple(runs)
 
 

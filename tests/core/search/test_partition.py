@@ -341,3 +341,22 @@ def test_many_rows_are_explored_on_a_sample_and_end_at_rest(workers: Workers) ->
     # Rows are in three groups on a line, and folds can be as far apart as thirds of it.
     state = measure(geometry, assigner.random(rng)[:, None], 3, np.float64)
     assert measured.psi < 0.5 * state.psi[0]
+
+
+def test_every_step_of_a_start_has_a_point_in_its_trace(workers: Workers) -> None:
+    short = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        quotas = fold_quotas(cells_of(rng.integers(0, 11, 60)), 5)
+        geometry = linear_geometry(Features(rng.normal(size=(60, 3))), Kernel("cosine"), workers)
+        found = search_partition(
+            geometry,
+            make_low_rank(geometry, np.random.default_rng(0)),
+            PartAssigner(quotas, workers, False),
+            restarts=2,
+            max_iter=100,
+            effort=EFFORTS["normal"],
+            rng=rng,
+        )
+        short += sum(len(run.trace) < run.iterations + 1 for run in found.runs)
+    assert short == 0
