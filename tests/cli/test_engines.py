@@ -52,6 +52,7 @@ def test_what_stream_writes_passes_verify_in_memory_and_in_pieces(
     assert run(["split", "rows", *QUICK, *formats, "--engine", "stream"]) == 0
     assert run(["verify", "rows_split", "--quiet"]) == 0, capsys.readouterr().err
     assert run(["verify", "rows_split", "--quiet", "--engine", "stream", "--rerun"]) == 0
+    assert run(["verify", "rows_split", "--quiet", "--rerun"]) == 0
     val = np.load("rows_split/val.npy")
     assert val.dtype == np.int64
     assert np.loadtxt("rows_split/val.txt", dtype=int).tolist() == val.tolist()

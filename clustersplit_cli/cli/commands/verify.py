@@ -12,7 +12,7 @@ import typer
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import run as pieces
 from clustersplit_cli.cli.options import checked_options, was_said
-from clustersplit_cli.engines.options import AUTO, LOCAL
+from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM
 from clustersplit_cli.errors import (
     CheckFailedError,
     ClusterSplitError,
@@ -123,7 +123,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         directory, report, stated, {name: given[name] for name in ("features", *_MOVABLE)}
     )
     parted_run = is_parted(report["config"])
-    engine = scale.engine_options(given)
+    engine = _engine(given, earlier)
     if parted_run and engine.engine not in (AUTO, LOCAL):
         yield from _parts_in_pieces(directory, report, located, options, engine, given, progress)
         return
@@ -157,6 +157,14 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         InfeasibleError,
     ) as error:  # the input has become one that such a run would refuse
         yield Check("recomputed results", FAILED, error.message)
+
+
+def _engine(given: Mapping[str, Any], earlier: Mapping[str, Any]) -> EngineOptions:
+    """The engine to check with: what was read in pieces is searched for again in pieces."""
+    engine = scale.engine_options(given)
+    if given["rerun"] and engine.engine == AUTO and earlier.get("engine", AUTO) != AUTO:
+        return replace(engine, engine=STREAM)  # finds what Dask finds; a search in memory takes other steps
+    return engine
 
 
 def _in_pieces(
