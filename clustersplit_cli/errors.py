@@ -12,7 +12,7 @@ def shortened(text: str) -> str:
     """Leave out the middle of words and texts that nobody would read to the end, and say how long they are.
 
     >>> shortened(f"no column {'a' * 20_000}").count("a")
-    253
+    252
     """
     text = re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda match: _without_middle(match[0], 200, 50), text)
     return text if len(text) <= _LONGEST_TEXT else _without_middle(text, 800, 250)

@@ -145,7 +145,7 @@ def test_the_bar_disappears_before_an_error_is_shown(watch: Callable[..., Seen])
 def test_no_colours_where_they_are_not_wanted_and_no_bar_on_a_dumb_terminal(
     environment: dict[str, str], patience: str, watch: Callable[..., Seen]
 ) -> None:
-    seen = watch("feats.parquet", "--gamma", "1e9", patience=patience, **environment)
+    seen = watch("feats.parquet", "--gamma", "1e8", patience=patience, **environment)
     assert seen.code == 0
     assert "warning: " in seen.sent
     assert "\x1b" not in seen.sent

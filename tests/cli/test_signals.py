@@ -42,11 +42,13 @@ def waiting_for_a_program():
     with ThreadPoolExecutor(1) as pool:
         pool.submit(subprocess.run, SLEEP).result()
 
-def in_one_long_call():
+if "{what}" == "in_one_long_call":  # what it takes is there before the signal comes
     import numpy as np
     rows = np.random.default_rng(0).normal(size=(5000, 5000))
-    for _ in range(3):
-        np.linalg.eigvalsh(rows + rows.T)
+    rows += rows.T.copy()
+
+def in_one_long_call():
+    np.linalg.eigvalsh(rows)
 
 def refusing_to_end():
     while True:

@@ -57,7 +57,8 @@ def read_in_every_way(path: Path) -> None:
 
     def in_batches() -> None:
         layout = open_layout(ReadRequest(path))
-        for batch in read_batches(layout, layout.groups, [*layout.features.names, *layout.family.values()]):
+        names = [*layout.features.names, *layout.family.values()]
+        for batch in read_batches(layout, layout.groups, names, 0, layout.n_rows):
             batch.features()
 
     ways: list[Callable[[], object]] = [
