@@ -207,8 +207,12 @@ def test_each_kind_of_run_says_what_reads_it(command_line: Callable[..., Path]) 
 
 def test_a_damaged_run_of_parts_is_refused(command_line: Callable[..., Path]) -> None:
     out = command_line("split", "--parts", PARTS_TEXT)
-    np.save(out / "val.npy", np.load(out / "train.npy")[:3])
+    others, n_val = np.load(out / "train.npy"), len(np.load(out / "val.npy"))
+    np.save(out / "val.npy", others[:n_val])
     with pytest.raises(ValueError, match=r"val of .* has no rows, rows of other parts"):
+        Partition.load(out)
+    np.save(out / "val.npy", others[: n_val - 1])
+    with pytest.raises(ValueError, match=r"the index files of .* do not describe a split of the input"):
         Partition.load(out)
 
 
