@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class LocalContext:
+class LocalContext(ABC):
     """Rows in memory, and their kernel."""
 
     dataset: Dataset
@@ -82,8 +83,9 @@ class LocalContext:
         """Threads for work beside the search."""
         return 3
 
+    @abstractmethod
     def _make_image(self) -> LowRankKernel:
-        raise NotImplementedError
+        """Make it, from the stream that this kind of search has for it."""
 
     def _about(self, resolved: Mapping[str, Any]) -> About:
         held = self.kernel
