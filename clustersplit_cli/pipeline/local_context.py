@@ -31,6 +31,7 @@ from clustersplit_cli.pipeline.summarize import (
     resolved_options,
 )
 from clustersplit_cli.progress import Progress, Stopwatch
+from clustersplit_cli.reports.summary import EngineSummary
 
 CBC_CERTIFICATE_ROWS = 50_000
 BY_THRESHOLD = "threshold"
@@ -108,8 +109,9 @@ class LocalContext(ABC):
                 self.workers,
             )
 
-    def engine_summary(self, found: Any) -> None:
+    def engine_summary(self, found: Any) -> EngineSummary | None:
         """Nothing: all rows are in memory."""
+        return None
 
     def has_converged(self, found: LocalFound, certificate: FixedPoint | None) -> bool:
         """Whether the search stopped by itself, or at a fixed point when its iterations were used up."""
