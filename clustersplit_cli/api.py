@@ -162,7 +162,7 @@ def cluster_split(
     >>> np.bincount(y[split.val]).tolist()
     [5, 5, 5]
     """
-    from clustersplit_cli.pipeline.local import partition
+    from clustersplit_cli.pipeline.local.engine import partition
 
     said = Description(
         y=y,
@@ -514,7 +514,7 @@ def folds_of(k: Any) -> PartitionOptions:
 def _parted(
     dataset: Dataset, options: CheckedOptions, into: PartitionOptions, config: Mapping[str, Any]
 ) -> Partition:
-    from clustersplit_cli.pipeline.local import partition
+    from clustersplit_cli.pipeline.local.engine import partition
 
     found = partition(dataset, options, into, config=config)
     warn_of(found.report.warnings, stacklevel=3)

@@ -29,7 +29,7 @@ from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
-from clustersplit_cli.pipeline.local import partition, prepared_split
+from clustersplit_cli.pipeline.local.engine import partition, prepared_split
 from clustersplit_cli.pipeline.run import assess
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch

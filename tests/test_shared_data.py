@@ -15,7 +15,7 @@ import pytest
 from clustersplit_cli.data.dataset import Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local import partition
+from clustersplit_cli.pipeline.local.engine import partition
 from clustersplit_cli.progress import silent
 from clustersplit_cli.reports.summary import Report
 

@@ -29,8 +29,8 @@ from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.context import Streams
-from clustersplit_cli.pipeline.local import prepared_split
-from clustersplit_cli.pipeline.local_split import LocalSplit
+from clustersplit_cli.pipeline.local.engine import prepared_split
+from clustersplit_cli.pipeline.local.split import LocalSplit
 
 RUNS = 20
 ROUNDING = 1e-8

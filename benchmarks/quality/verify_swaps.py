@@ -17,7 +17,7 @@ from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local import prepared_split
+from clustersplit_cli.pipeline.local.engine import prepared_split
 from clustersplit_cli.verification.stated import RELATIVE
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

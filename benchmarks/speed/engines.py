@@ -41,7 +41,7 @@ from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.tasks import Score
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.sharded import ShardedEngine
+from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
 from clustersplit_cli.progress import Stopwatch, silent
 
 ROOT = Path(__file__).resolve().parents[2]

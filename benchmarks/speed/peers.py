@@ -27,7 +27,7 @@ from clustersplit_cli.core.search.problem import Problem, evaluate
 from clustersplit_cli.data.dataset import Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local import partition
+from clustersplit_cli.pipeline.local.engine import partition
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "build" / "peers"

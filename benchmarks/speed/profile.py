@@ -25,7 +25,7 @@ from clustersplit_cli.core.search import explore as scout
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline import local, local_split
+from clustersplit_cli.pipeline.local import engine, split
 
 WORDS = {
     "reading": "reading, checking and hashing the files",
@@ -90,13 +90,13 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     clocks.around(factoring, "inverse_root", "factoring")
     for method in ("make_subproblem", "explore", "perturb"):
         clocks.around(scout, method, "explore")
-    clocks.around(local_split, "make_low_rank", "explore")
+    clocks.around(split, "make_low_rank", "explore")
     with clocks.part("reading"):
         dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))
     options = check_options(SplitOptions(nystrom=str(q), bound="never", threads=1))
     # The bound is left out, as it is by itself at this size.
     with clocks.part("rest"):
-        local.partition(dataset, options)
+        engine.partition(dataset, options)
     return dict(clocks.seconds)
 
 

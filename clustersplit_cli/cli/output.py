@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.pipeline.local_context import Parts
+    from clustersplit_cli.pipeline.local.context import Parts
     from clustersplit_cli.pipeline.run import Run
 
 STDOUT = "-"

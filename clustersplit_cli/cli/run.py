@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.pipeline.context import PartitionOptions
     from clustersplit_cli.pipeline.engine import Engine
     from clustersplit_cli.pipeline.run import Run
-    from clustersplit_cli.pipeline.sharded import ShardedEngine
+    from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.summary import Report
 
@@ -123,7 +123,7 @@ def _opened_local(
     watch = Stopwatch()
     with watch.step("import"):
         from clustersplit_cli.pipeline.context import plan as plan_for
-        from clustersplit_cli.pipeline.local import opened_local
+        from clustersplit_cli.pipeline.local.engine import opened_local
     with progress_bar(console, quiet=given["quiet"]) as progress:
         with watch.step("read"):
             dataset = (read or load)(request, progress)
@@ -198,7 +198,7 @@ def running_job(
 ) -> Iterator[ShardedEngine]:
     """Open the engine, show the plan, and show how far every pass is, unless somebody else does."""
     from clustersplit_cli.cli.console import progress_bar
-    from clustersplit_cli.pipeline.sharded import opened_sharded
+    from clustersplit_cli.pipeline.sharded.engine import opened_sharded
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.summary import Plan
     from clustersplit_cli.reports.terminal import render_plan
@@ -230,7 +230,7 @@ def counting_job(
     """Open the engine for passes that count and need no kernel."""
     from clustersplit_cli.data.row_groups import open_layout
     from clustersplit_cli.engines.plan import plan_survey
-    from clustersplit_cli.pipeline.sharded import opened_sharded
+    from clustersplit_cli.pipeline.sharded.engine import opened_sharded
     from clustersplit_cli.progress import Stopwatch
 
     layout = open_layout(request)
@@ -245,7 +245,7 @@ def counting_engine(
 ) -> Iterator[Engine[Any, Any]]:
     """Open an engine for counting, which needs no kernel."""
     from clustersplit_cli.data.readers import load
-    from clustersplit_cli.pipeline.local import opened_local
+    from clustersplit_cli.pipeline.local.engine import opened_local
 
     settled, reason = settle_for_reading(options, request, checked)
     if settled.engine == LOCAL:
@@ -259,7 +259,7 @@ def counting_engine(
 def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved."""
     from clustersplit_cli.cli.request import reading_config
-    from clustersplit_cli.pipeline.sharded import nameless
+    from clustersplit_cli.pipeline.sharded.engine import nameless
 
     return reading_config(request, nameless(engine.layout), output)
 

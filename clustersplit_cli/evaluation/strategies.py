@@ -27,9 +27,9 @@ from clustersplit_cli.errors import UsageError
 from clustersplit_cli.evaluation.rounds import Arena, Chance, Round
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions, Streams, requirements_of
-from clustersplit_cli.pipeline.local import prepared_split
-from clustersplit_cli.pipeline.local_partition import LocalPartition
-from clustersplit_cli.pipeline.local_split import LocalSplit
+from clustersplit_cli.pipeline.local.engine import prepared_split
+from clustersplit_cli.pipeline.local.partition import LocalPartition
+from clustersplit_cli.pipeline.local.split import LocalSplit
 
 MIX_UP = "mix-up"
 JOINT, LABEL = "joint", "label"

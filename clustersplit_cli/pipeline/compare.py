@@ -26,8 +26,8 @@ from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Streams
-from clustersplit_cli.pipeline.local import prepared_split
-from clustersplit_cli.pipeline.local_split import LocalSplit
+from clustersplit_cli.pipeline.local.engine import prepared_split
+from clustersplit_cli.pipeline.local.split import LocalSplit
 from clustersplit_cli.progress import Progress, silent
 from clustersplit_cli.reports.strategy_comparison import (
     ClassCount,

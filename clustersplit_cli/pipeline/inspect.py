@@ -29,7 +29,7 @@ from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions, Streams, plan, requirements_of
 from clustersplit_cli.pipeline.engine import Engine
-from clustersplit_cli.pipeline.local_context import CBC_CERTIFICATE_ROWS
+from clustersplit_cli.pipeline.local.context import CBC_CERTIFICATE_ROWS
 from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel, about_parts
 from clustersplit_cli.reports import inspection
 from clustersplit_cli.reports.part_sizes import PartSizes, PartTotal, SizedCell

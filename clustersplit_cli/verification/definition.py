@@ -15,7 +15,7 @@ from clustersplit_cli.core.mmd.definition import Definition, SpelledKernel, unbi
 from clustersplit_cli.engines.checks import define_linear, define_nystrom
 from clustersplit_cli.engines.samples import gather
 from clustersplit_cli.pipeline.context import Streams
-from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedFound
+from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedFound
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 
 NAME = "by definition"

@@ -12,7 +12,7 @@ from clustersplit_cli.engines.checks import CountDiffering, count_labels, find_m
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.run import assess, run
-from clustersplit_cli.pipeline.sharded import ShardedEngine
+from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.json_report import render_json

@@ -19,9 +19,9 @@ from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
-from clustersplit_cli.pipeline.local import prepared_partition
-from clustersplit_cli.pipeline.local_context import LocalFound
-from clustersplit_cli.pipeline.local_partition import LocalPartition
+from clustersplit_cli.pipeline.local.context import LocalFound
+from clustersplit_cli.pipeline.local.engine import prepared_partition
+from clustersplit_cli.pipeline.local.partition import LocalPartition
 from clustersplit_cli.pipeline.result import Searched
 from clustersplit_cli.pipeline.run import assess
 from clustersplit_cli.pipeline.summarize import summarize

@@ -14,8 +14,8 @@ from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_folds
 from clustersplit_cli.engines.checks import Claims, count_labels, give_labels
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.pipeline.notices import about_parts
-from clustersplit_cli.pipeline.sharded import ShardedEngine, surveyed_dataset
-from clustersplit_cli.pipeline.sharded_prepare import count_cells
+from clustersplit_cli.pipeline.sharded.engine import ShardedEngine, surveyed_dataset
+from clustersplit_cli.pipeline.sharded.prepare import count_cells
 from clustersplit_cli.pipeline.summarize import summarize_counts, summarize_input
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check

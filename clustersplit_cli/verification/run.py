@@ -19,9 +19,9 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.context import requirements_of
-from clustersplit_cli.pipeline.local import prepared_split
-from clustersplit_cli.pipeline.local_context import BY_THRESHOLD, LocalContext
-from clustersplit_cli.pipeline.local_split import LocalSplit
+from clustersplit_cli.pipeline.local.context import BY_THRESHOLD, LocalContext
+from clustersplit_cli.pipeline.local.engine import prepared_split
+from clustersplit_cli.pipeline.local.split import LocalSplit
 from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.pipeline.run import assess
 from clustersplit_cli.pipeline.summarize import summarize

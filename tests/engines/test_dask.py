@@ -30,7 +30,7 @@ from clustersplit_cli.engines.options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedEngine, opened_sharded
+from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedEngine, opened_sharded
 from clustersplit_cli.progress import Stopwatch
 
 Client = pytest.importorskip("distributed").Client

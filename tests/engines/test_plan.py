@@ -168,7 +168,7 @@ RUN = """
 import json, sys
 import numpy as np
 import scipy.linalg, scipy.sparse
-import clustersplit_cli.pipeline.local as pipeline
+import clustersplit_cli.pipeline.local.engine as pipeline
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.progress import peak_memory

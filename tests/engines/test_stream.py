@@ -34,9 +34,9 @@ from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
-from clustersplit_cli.pipeline.local import partition, prepared_split
-from clustersplit_cli.pipeline.local_split import LocalSplit
-from clustersplit_cli.pipeline.sharded import ShardedContext, ShardedEngine
+from clustersplit_cli.pipeline.local.engine import partition, prepared_split
+from clustersplit_cli.pipeline.local.split import LocalSplit
+from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedEngine
 from clustersplit_cli.progress import Stopwatch, silent
 
 LANDMARKS = 60

@@ -25,7 +25,7 @@ from clustersplit_cli.engines import shard as shards
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.tasks import Survey
-from clustersplit_cli.pipeline.sharded_prepare import count_cells
+from clustersplit_cli.pipeline.sharded.prepare import count_cells
 from clustersplit_cli.progress import Stopwatch
 
 N, D = 900, 3

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local import partition, prepared_split
+from clustersplit_cli.pipeline.local.engine import partition, prepared_split
 from clustersplit_cli.pipeline.notices import notices
 from clustersplit_cli.pipeline.run import assess
 

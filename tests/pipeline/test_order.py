@@ -15,11 +15,11 @@ from clustersplit_cli.data.dataset import Dataset, InputFile
 from clustersplit_cli.engines import plan as plans
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline import context as contexts
-from clustersplit_cli.pipeline import local_partition
 from clustersplit_cli.pipeline.background import Background
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.engine import Idle
-from clustersplit_cli.pipeline.local import opened_local, partition, prepared_partition, prepared_split
+from clustersplit_cli.pipeline.local import partition as local_partition
+from clustersplit_cli.pipeline.local.engine import opened_local, partition, prepared_partition, prepared_split
 from clustersplit_cli.pipeline.run import assess, run
 
 Maker = Callable[..., Dataset]

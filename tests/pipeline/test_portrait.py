@@ -10,7 +10,7 @@ from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline import portrait as portray
 from clustersplit_cli.pipeline.context import PartitionOptions
-from clustersplit_cli.pipeline.local import partition, prepared_partition, prepared_split
+from clustersplit_cli.pipeline.local.engine import partition, prepared_partition, prepared_split
 from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
 N, D = 90, 5

@@ -21,8 +21,8 @@ from clustersplit_cli.data.readers import load
 from clustersplit_cli.errors import InfeasibleError, InputError, MemoryPlanError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.context import Streams, plan
-from clustersplit_cli.pipeline.local import partition, prepared_split
-from clustersplit_cli.pipeline.local_split import certify
+from clustersplit_cli.pipeline.local.engine import partition, prepared_split
+from clustersplit_cli.pipeline.local.split import certify
 from clustersplit_cli.pipeline.run import Run, assess
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch
@@ -173,7 +173,7 @@ import sys
 import numpy as np
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local import partition
+from clustersplit_cli.pipeline.local.engine import partition
 
 rng = np.random.default_rng(6)
 X = rng.normal(size=(1200, 30)).astype(np.float32)
@@ -246,7 +246,7 @@ def test_certificates_by_choice(make_dataset: Maker, monkeypatch: pytest.MonkeyP
     by_cbc, without = run(dataset).report.certificate, run(dataset, certify="never").report.certificate
     assert by_cbc is not None and (by_cbc.backend, by_cbc.n_lps) == ("cbc", 2)
     assert without is None
-    monkeypatch.setattr("clustersplit_cli.pipeline.local_context.CBC_CERTIFICATE_ROWS", 59)
+    monkeypatch.setattr("clustersplit_cli.pipeline.local.context.CBC_CERTIFICATE_ROWS", 59)
     large, always = run(dataset).report.certificate, run(dataset, certify="always").report.certificate
     assert large is not None and (large.backend, large.status, large.integral) == (
         "threshold",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from clustersplit_cli.reports import mmd_summary as summary
-from clustersplit_cli.reports.mmd_terminal import matrix_lines, render_mmd
+from clustersplit_cli.reports.mmd import summary
+from clustersplit_cli.reports.mmd.terminal import matrix_lines, render_mmd
 from clustersplit_cli.reports.summary import Notice, Timing, ToolVersions
 
 

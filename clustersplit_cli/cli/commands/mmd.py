@@ -16,7 +16,7 @@ from clustersplit_cli.errors import CheckFailedError, UsageError
 if TYPE_CHECKING:
     from clustersplit_cli.pipeline.mmd.groups import Comparison
     from clustersplit_cli.pipeline.mmd.run import Answer
-    from clustersplit_cli.reports.mmd_summary import MMDReport
+    from clustersplit_cli.reports.mmd.summary import MMDReport
 
 
 def run(context: typer.Context) -> None:
@@ -27,7 +27,7 @@ def run(context: typer.Context) -> None:
     from clustersplit_cli.pipeline.mmd.run import compare
     from clustersplit_cli.progress import Stopwatch
     from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.mmd_terminal import render_mmd
+    from clustersplit_cli.reports.mmd.terminal import render_mmd
     from clustersplit_cli.reports.terminal import render_notices
 
     watch = Stopwatch()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
     from clustersplit_cli.pipeline.mmd.sharded import GivenSides
     from clustersplit_cli.progress import Progress
-    from clustersplit_cli.reports.mmd_summary import EarlierReport, MMDReport
+    from clustersplit_cli.reports.mmd.summary import EarlierReport, MMDReport
 
 _KERNEL_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "exact")
 _MEASURING_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "memory", "threads")
@@ -89,7 +89,7 @@ class MMDInput:
 
     def earlier_report(self, *, same_input: bool) -> EarlierReport | None:
         """What the split's own report says of it."""
-        from clustersplit_cli.reports.mmd_summary import EarlierReport
+        from clustersplit_cli.reports.mmd.summary import EarlierReport
 
         if self.run is None:
             return None
@@ -208,7 +208,7 @@ class MMDInput:
 
     def _earlier(self, run: Run, comparison: Comparison) -> Any:
         """What the split's report says of the same rows."""
-        from clustersplit_cli.reports.mmd_summary import EarlierReport
+        from clustersplit_cli.reports.mmd.summary import EarlierReport
 
         value = float(run.report["mmd"]["value"])
         files = run.report["input"]["files"]

@@ -69,7 +69,7 @@ def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
 def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any) -> Portrait:
     import numpy as np
 
-    from clustersplit_cli.pipeline.local import prepared_split
+    from clustersplit_cli.pipeline.local.engine import prepared_split
 
     _refuse_other_rows(run.directory, [run.train, run.val], dataset)
     members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
@@ -80,7 +80,7 @@ def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any,
 def _parts_portrait(
     run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
 ) -> PartsPortrait:
-    from clustersplit_cli.pipeline.local import prepared_partition
+    from clustersplit_cli.pipeline.local.engine import prepared_partition
     from clustersplit_cli.verification.parts import stated_partition
 
     _refuse_other_rows(run.directory, list(run.parts.values()), dataset)

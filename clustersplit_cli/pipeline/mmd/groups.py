@@ -14,7 +14,7 @@ from clustersplit_cli.core.constraints.cells import Cells, joint_cells
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.reports.mmd_summary import EarlierReport
+from clustersplit_cli.reports.mmd.summary import EarlierReport
 
 MOST_GROUPS = 256
 TRAIN, VAL, EVALUATION = "train", "val", "evaluation"

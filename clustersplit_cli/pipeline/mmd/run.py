@@ -22,14 +22,14 @@ from clustersplit_cli.engines.plan import MeasuringPlan, Task, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Streams
-from clustersplit_cli.pipeline.local import prepared_split
+from clustersplit_cli.pipeline.local.engine import prepared_split
 from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
 from clustersplit_cli.pipeline.mmd.measure import Known, Ruler, Unit, measure, units_of
 from clustersplit_cli.pipeline.mmd.notices import about_comparison
 from clustersplit_cli.pipeline.mmd.summarize import Findings, summarize_mmd
 from clustersplit_cli.pipeline.notices import about_kernel
 from clustersplit_cli.progress import Progress, Stopwatch, silent
-from clustersplit_cli.reports.mmd_summary import MMDReport
+from clustersplit_cli.reports.mmd.summary import MMDReport
 
 # A stream for permutations that no stream of a split shares.
 _PERMUTATION_KEY = 0x6D6D64

@@ -13,10 +13,10 @@ from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, LabelsInMemory,
 from clustersplit_cli.engines.checks import count_labels, give_labels
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.pipeline.sharded import ShardedEngine
+from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
 from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import peak_memory
-from clustersplit_cli.reports import mmd_summary as summary
+from clustersplit_cli.reports.mmd import summary
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
 
 Rows = NDArray[np.int64]

@@ -15,7 +15,7 @@ from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
 from clustersplit_cli.pipeline.mmd.measure import Measured, PairMeasure, UnitMeasure
 from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import Stopwatch, peak_memory
-from clustersplit_cli.reports import mmd_summary as summary
+from clustersplit_cli.reports.mmd import summary
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
 
 ROWS_SHOWN = 5

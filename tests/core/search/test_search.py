@@ -14,8 +14,8 @@ from clustersplit_cli.core.search.problem import Members, objectives
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import ClusterSplitError
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local import prepared_split
-from clustersplit_cli.pipeline.local_split import LocalSplit
+from clustersplit_cli.pipeline.local.engine import prepared_split
+from clustersplit_cli.pipeline.local.split import LocalSplit
 
 Maker = Callable[..., Dataset]
 

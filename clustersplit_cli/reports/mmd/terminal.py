@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number, human_seconds, printable
-from clustersplit_cli.reports.mmd_summary import MMDReport, PairSummary
+from clustersplit_cli.reports.mmd.summary import MMDReport, PairSummary
 from clustersplit_cli.reports.terminal import Row, render_notices, render_rows, show
 
 if TYPE_CHECKING:

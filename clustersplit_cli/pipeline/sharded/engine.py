@@ -61,11 +61,11 @@ from clustersplit_cli.errors import needs_all_rows
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.engine import Idle
-from clustersplit_cli.pipeline.local_context import SUBSAMPLE_ROWS
-from clustersplit_cli.pipeline.local_split import COSTLY_BOUND
+from clustersplit_cli.pipeline.local.context import SUBSAMPLE_ROWS
+from clustersplit_cli.pipeline.local.split import COSTLY_BOUND
 from clustersplit_cli.pipeline.notices import about_cells
 from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
-from clustersplit_cli.pipeline.sharded_prepare import (
+from clustersplit_cli.pipeline.sharded.prepare import (
     ShardedKernel,
     Surveyed,
     count_cells,

@@ -33,7 +33,7 @@ from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.pipeline.engine import Idle
-from clustersplit_cli.pipeline.local_context import (
+from clustersplit_cli.pipeline.local.context import (
     CBC_CERTIFICATE_ROWS,
     LocalContext,
     LocalFound,

@@ -32,7 +32,7 @@ from clustersplit_cli.core.search.partition import (
 from clustersplit_cli.core.search.partition_search import search_partition
 from clustersplit_cli.core.search.solution import Solution
 from clustersplit_cli.pipeline.engine import Idle
-from clustersplit_cli.pipeline.local_context import LocalContext, LocalFound, Parts, by_cbc
+from clustersplit_cli.pipeline.local.context import LocalContext, LocalFound, Parts, by_cbc
 from clustersplit_cli.pipeline.notices import about_convergence, about_parts
 from clustersplit_cli.pipeline.portrait import portray_parts
 from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched

@@ -24,11 +24,11 @@ from clustersplit_cli.pipeline.context import (
     plan,
     requirements_of,
 )
-from clustersplit_cli.pipeline.local_context import (
+from clustersplit_cli.pipeline.local.context import (
     by_cbc,
 )
-from clustersplit_cli.pipeline.local_partition import LocalPartition
-from clustersplit_cli.pipeline.local_split import LocalSplit
+from clustersplit_cli.pipeline.local.partition import LocalPartition
+from clustersplit_cli.pipeline.local.split import LocalSplit
 from clustersplit_cli.pipeline.result import PartCounts
 from clustersplit_cli.pipeline.run import Run, run
 from clustersplit_cli.progress import Progress, Stopwatch, silent

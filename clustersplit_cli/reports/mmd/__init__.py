@@ -1,0 +1,1 @@
+"""The report of `mmd`: its summary, and its table in the terminal."""
