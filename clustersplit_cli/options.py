@@ -326,6 +326,7 @@ OPTIONS: dict[str, Option] = {
             OUTPUT,
             "DIR",
             "Output directory; `-` with --format txt writes only validation indices, to stdout.",
+            flags=("--out", "-o"),
             default_in_words="<name>_split",
         ),
         Option(

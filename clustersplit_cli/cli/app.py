@@ -12,12 +12,14 @@ import typer
 
 from clustersplit_cli import __version__
 from clustersplit_cli.cli.declarations import COMMANDS, Command
-from clustersplit_cli.cli.help import GroupedHelp
+from clustersplit_cli.cli.help import GroupedHelp, refuse_value_of_help
 from clustersplit_cli.cli.options import Body, with_parameters
 from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mute, told
 from clustersplit_cli.errors import ClusterSplitError, printable, shortened
 
 BUG = 70
+WIDEST_HELP = 160
+"""Help is as wide as the terminal, but longer lines are hard to read."""
 START = """Example: clustersplit split feats.parquet --h 0.2
 
 Start with `clustersplit inspect FEATURES`, then `clustersplit split --help`. For completion with Tab in bash,
@@ -28,7 +30,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
 )
 
 
@@ -65,9 +67,13 @@ def _body(command: Command) -> Body:
 
 
 for _command in COMMANDS:
-    app.command(_command.name, cls=GroupedHelp, help=_command.help, epilog=f"Example: {_command.example}")(
-        with_parameters(_body(_command), _command.arguments, _command.options)
-    )
+    app.command(
+        _command.name,
+        cls=GroupedHelp,
+        help=_command.help,
+        short_help=_command.summary,
+        epilog=f"Example: {_command.example}",
+    )(with_parameters(_body(_command), _command.arguments, _command.options))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -75,6 +81,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or os.environ.get("CLUSTERSPLIT_DEBUG", "") not in ("", "0")
     try:
+        refuse_value_of_help(words)
         code = app(args=words, standalone_mode=False, prog_name="clustersplit")
         sys.stdout.flush()
         if code == INTERRUPTED:  # Typer turns the exception into its exit code

@@ -41,6 +41,11 @@ class Command:
     arguments: Mapping[str, Any]
     options: tuple[Option, ...]
 
+    @property
+    def summary(self) -> str:
+        """The first sentence of the help, for the list of commands."""
+        return self.help.partition("\n\n")[0]
+
 
 def _options(*chosen: str | Option) -> tuple[Option, ...]:
     """Options in the order of the help: names of shared ones, separated by spaces, and others as they are."""
@@ -100,7 +105,7 @@ SPLIT = Command(
 )
 KFOLD = Command(
     "kfold",
-    """Part a feature file into k folds of equal share in every cell.
+    """Split a feature file into k folds of equal share in every cell.
 
     The folds differ from each other as much as possible, so that each of them in turn is a validation set
     unlike what was trained on. Writes the fold of every row, fold_0/train and fold_0/val and so on, and
@@ -386,7 +391,7 @@ EVALUATE = Command(
         "holdout rounding gamma standardize nystrom restarts",
         OPTIONS["effort"].but(default="fast"),
         f"max_iter seed {MACHINE}",
-        path("out", OUTPUT, "DIR", "Output directory.", default_in_words="<name>_evaluation"),
+        _OUT.but(kind="path", help="Output directory.", default_in_words="<name>_evaluation"),
         flag(
             "resume",
             OUTPUT,
@@ -413,7 +418,7 @@ REPORT = Command(
             OUTPUT,
             "FILE",
             "Where to write the page.",
-            flags=("--output", "-o"),
+            flags=("--output", "--out", "-o"),
             default_in_words="DIR/report.html",
         ),
         _FORCE.but(help="Replace the file if it exists."),
@@ -422,4 +427,4 @@ REPORT = Command(
         "debug",
     ),
 )
-COMMANDS = (SPLIT, KFOLD, MMD, INSPECT, VERIFY, BASELINE, COMPARE, EVALUATE, REPORT)
+COMMANDS = (INSPECT, SPLIT, KFOLD, VERIFY, MMD, BASELINE, COMPARE, EVALUATE, REPORT)

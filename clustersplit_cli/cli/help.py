@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand
 
+from clustersplit_cli.errors import UsageError
+
+_VALUE_OF_HELP = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?|\d+/\d+", re.IGNORECASE)
 _WORDS_AS_DEFAULT = re.compile(r"\[default: \((.*)\)\]", re.DOTALL)
 
 
@@ -34,3 +39,23 @@ class GroupedHelp(TyperCommand):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def refuse_value_of_help(words: Sequence[str]) -> None:
+    """Refuse `-h 0.2`, which would print the help and leave the user without a split.
+
+    Raises
+    ------
+    UsageError
+        If a number follows `-h`.
+    """
+    options = [*(words[: words.index("--")] if "--" in words else words), ""]
+    for word, following in pairwise(options):
+        if not word.startswith("-h"):
+            continue
+        value = word[2:].removeprefix("=") or following
+        if _VALUE_OF_HELP.fullmatch(value):
+            raise UsageError(
+                f"-h shows the help and takes no value, got '{value}'",
+                hint=f"the share of validation rows is --h: --h {value}",
+            )

@@ -56,18 +56,38 @@ def with_parameters(
 def _annotated(option: Option) -> Any:
     """The type of an option with what Typer has to know of it."""
     taken = _TYPES[option.kind]
-    words = list(option.words)
     example = option.default if option.example is None else option.example
     made = typer.Option(
         *(option.flags or (option.flag,)),
         rich_help_panel=option.panel,
         metavar=option.metavar,
-        autocompletion=(lambda: words) if words else None,
+        autocompletion=_completion(option),
         parser=integer(option.flag, example) if option.kind == "integer" else None,
         help=option.help,
         show_default=option.default_in_words or True,
     )
     return Annotated[taken if option.default is not None else taken | None, made]
+
+
+def _completion(option: Option) -> Callable[..., list[str]] | None:
+    """What the shell completes: the option's words, or the columns of the files named so far."""
+    words = list(option.words)
+    if words:
+        return lambda: words
+    if option.metavar not in ("COLUMN", "COLUMNS", "COLUMN=VALUE", "GLOB"):
+        return None
+
+    def columns(context: typer.Context, incomplete: str) -> list[str]:
+        from clustersplit_cli.data.readers import column_names
+
+        # While its last option has no value, a line is not parsed to the end: arguments are left over.
+        files = [*map(Path, context.args), context.params.get("metadata")]
+        names = column_names([file for file in files if file is not None])
+        before, comma, last = incomplete.rpartition(",")
+        end = "=" if option.metavar == "COLUMN=VALUE" else ""
+        return [f"{before}{comma}{name}{end}" for name in names if name.startswith(last)]
+
+    return columns
 
 
 def integer(flag: str, example: int | None) -> Callable[[str | int], int]:

@@ -187,6 +187,7 @@ def _keep_stdout() -> None:
     """Give stdout a descriptor of its own: what libraries print themselves, such as HiGHS, goes nowhere."""
     own = os.dup(sys.stdout.fileno())
     sys.stdout = open(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: PTH123, SIM115
+    sys.__stdout__ = sys.stdout  # type: ignore[misc]  # where the width of the terminal is asked for
     mute(1)
 
 

@@ -78,7 +78,8 @@ def test_the_defaults_in_the_help_are_the_defaults(help_of: Callable[..., str]) 
         default = in_words.get(name, parameter.default)
         if name == "features" or default is None or default is False:
             continue
-        entry = text[text.index(f" {parameter.opts[-1]} {parameter.metavar or ''}") :]
+        longest = max(parameter.opts, key=len)
+        entry = text[text.index(f" {longest} {parameter.metavar or ''}") :]
         assert f"[default: {default}" in entry[: entry.index("]") + 1], name
 
 
@@ -96,6 +97,54 @@ def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str], help_of:
 def test_help_has_two_names(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["split", flag]) == 0
     assert capsys.readouterr().out.startswith("Usage: clustersplit split")
+
+
+@pytest.mark.parametrize("words", [["-h", "0.2"], ["-h0.2"], ["-h=.2"], ["-h", "20%"], ["-h", "1/5"]])
+def test_a_number_after_the_short_name_of_help_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = words[-1].removeprefix("-h").removeprefix("=")
+    assert run(["split", "feats.parquet", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"error: -h shows the help and takes no value, got '{value}'",
+        f"hint: the share of validation rows is --h: --h {value}",
+    ]
+
+
+def test_help_is_as_wide_as_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = {}
+    for columns in (60, 80, 130):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert run(["evaluate", "--help"]) == 0
+        widths[columns] = max(map(len, capsys.readouterr().out.splitlines()))
+    assert all(columns - 10 <= width <= columns for columns, width in widths.items())
+
+
+def test_the_list_of_commands_begins_with_inspect_and_cuts_no_sentence(help_of: Callable[..., str]) -> None:
+    listed = " ".join(help_of().partition("Commands:")[2].split())
+    assert listed.startswith("inspect Look at a feature file before splitting it. split ")
+    assert "..." not in listed
+    for name, command in COMMAND.commands.items():
+        assert f"{name} {command.help.partition('.')[0]}." in listed
+
+
+@pytest.mark.parametrize("name", sorted(COMMAND.commands))
+def test_what_writes_takes_o(name: str) -> None:
+    flags = [flag for parameter in COMMAND.commands[name].params for flag in parameter.opts]
+    assert (
+        ("--out" in flags)
+        == ("-o" in flags)
+        == (name in ("split", "kfold", "baseline", "evaluate", "report"))
+    )
+
+
+def test_o_names_the_output_directory(split: Callable[..., Any], files: Callable[[], set[str]]) -> None:
+    assert split("feats.parquet", "-o", "here").code == 0
+    assert files() == {"feats.parquet", "here"}
 
 
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +203,9 @@ def test_importing_the_package_and_running_it_as_a_module_both_work(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_options_and_their_words(shell: str, command: Callable[..., Sequence[str]]) -> None:
+def test_completion_knows_options_their_words_and_columns(
+    shell: str, command: Callable[..., Sequence[str]], folder: Path
+) -> None:
     def completed(line: str) -> str:
         words = {
             "_CLUSTERSPLIT_COMPLETE": f"complete_{shell}",
@@ -173,6 +224,10 @@ def test_completion_knows_options_and_their_words(shell: str, command: Callable[
     assert "--standardize" in completed("clustersplit split --stan")
     answer = completed("clustersplit split x --kernel ")
     assert all(word in answer for word in ("rbf", "linear", "cosine", "polynomial"))
+    assert "domain" in completed("clustersplit split feats.parquet --label do")
+    assert "label,domain" in completed("clustersplit split feats.parquet --stratify label,do")
+    assert "label=" in completed("clustersplit mmd feats.parquet --exclude la")
+    assert "domain" not in completed("clustersplit split absent.parquet --label do")
 
 
 def test_a_quiet_split_without_warnings_imports_nothing_slow_that_it_can_do_without(tmp_path: Any) -> None:

@@ -155,3 +155,23 @@ def test_no_colours_where_they_are_not_wanted_and_no_bar_on_a_dumb_terminal(
 
 def test_quiet_shows_nothing(watch: Callable[..., Seen]) -> None:
     assert watch("feats.parquet", "--quiet").sent == ""
+
+
+@pytest.mark.parametrize("width", [70, 120])
+def test_help_on_a_terminal_is_as_wide_as_it(width: int) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    words = [sys.executable, "-m", "clustersplit_cli", "evaluate", "--help"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        sent = b""
+        try:
+            while piece := os.read(ours, 65536):
+                sent += piece
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        assert running.wait(timeout=60) == 0
+    os.close(ours)
+    widest = max(map(len, sent.decode().splitlines()))
+    assert width - 10 <= widest <= width

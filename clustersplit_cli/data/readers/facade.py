@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +26,7 @@ from clustersplit_cli.data.readers.formats import open_companion, open_features,
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.roles import DOMAIN, LABEL, Inputs, Place, Roles, assign_roles
 from clustersplit_cli.data.readers.source import reading
-from clustersplit_cli.errors import InputError, UsageError
+from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -67,6 +70,15 @@ def survey(request: ReadRequest) -> tuple[ColumnUse, ...]:
             use = used.get((role, name), "feature" if role == "features" and name in chosen else "unused")
             found.append(ColumnUse(name, column.type_name, use))
     return tuple(found)
+
+
+def column_names(paths: Sequence[Path]) -> list[str]:
+    """The names of all columns of some tables, for completion; a file that cannot be read has none."""
+    names: dict[str, None] = {}
+    for path in paths:
+        with suppress(ClusterSplitError):
+            names.update(dict.fromkeys(open_features(path).columns))
+    return list(names)
 
 
 def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
