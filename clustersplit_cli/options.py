@@ -338,7 +338,12 @@ OPTIONS: dict[str, Option] = {
             words=("npy", "txt", "parquet"),
             default_in_words="npy",
         ),
-        path("annotate", OUTPUT, "FILE", "Also write the input rows with a `split` column, as Parquet."),
+        path(
+            "annotate",
+            OUTPUT,
+            "FILE",
+            "Also write the input rows with a `split` column, as Parquet, CSV or Feather by its suffix.",
+        ),
         flag("html", OUTPUT, "Also write report.html, a page to look at; needs jinja2 and plotly."),
         flag("force", OUTPUT, "Replace the output of an earlier run."),
         path(

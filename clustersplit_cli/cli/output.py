@@ -93,7 +93,7 @@ class Output:
 
             self._refuse_annotation_inside_directory(self.annotate)
             check_file_destination(self.annotate, force=self.force, inputs=inputs)
-            check_annotation(self.source)
+            check_annotation(self.source, self.annotate)
 
     def _refuse_annotation_inside_directory(self, file: Path) -> None:
         """The directory is replaced as a whole, and what was put into it before would go with the old one."""

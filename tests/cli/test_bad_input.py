@@ -168,6 +168,7 @@ CASES = [
     ("good.parquet --out good.parquet", 2, ["holds, the input good.parquet"], "another place"),
     ("folder --out folder/split", 2, ["lies inside the input folder"], "another place"),
     ("taken.parquet --annotate a.parquet", 2, ["'split' already"], "leave out --annotate"),
+    ("good.parquet --annotate rows.xls", 2, ["rows.xls: the name does not say the format"], ".feather"),
     ("good.parquet --annotate x.npy", 2, ["x.npy exists already"], "--force"),
     ("good.parquet --out o --annotate o/a.parquet", 2, ["lies inside the output directory o"], "outside it"),
     ("good.parquet --nystrom " + "9" * 5000, 2, ["--nystrom must be auto"], "--nystrom 2000"),

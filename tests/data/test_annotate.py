@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clustersplit_cli.data.annotate import annotate, check_annotation
-from clustersplit_cli.errors import InputError, OutputError
+from clustersplit_cli.errors import InputError, OutputError, UsageError
 
 N = 1_000
 PARTS = np.array(["train", "val", "excluded", "dropped"])[np.random.default_rng(0).integers(0, 4, N)]
@@ -117,7 +117,7 @@ def test_csv_columns_that_change_their_look_late_are_copied_unharmed(tmp_path: P
 def test_a_split_column_is_an_error_with_a_cure(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0], "split": ["mine"]}), tmp_path / "in.parquet")
     with pytest.raises(InputError, match="has a column named 'split' already") as caught:
-        check_annotation(tmp_path / "in.parquet")
+        check_annotation(tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert caught.value.hint is not None and "rename" in caught.value.hint
     with pytest.raises(InputError, match="has a column named 'split' already"):
         annotate(tmp_path / "in.parquet", tmp_path / "out.parquet", np.array(["val"]))
@@ -175,8 +175,38 @@ def test_memory_does_not_grow_with_the_number_of_rows(tmp_path: Path) -> None:
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         rows = str(20_000 * n_groups)
-        command = [sys.executable, "-c", program, str(source), f"{source}.out", rows]
+        command = [sys.executable, "-c", program, str(source), f"{source}.out.parquet", rows]
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     # 80 MB more of input; what is allowed are the metadata and the noise of the allocator.
     assert peak(30) - peak(5) < 30_000
+
+
+READERS: dict[str, Callable[[Path], pa.Table]] = {
+    "out.csv": lambda path: pa.csv.read_csv(path, parse_options=pa.csv.ParseOptions(newlines_in_values=True)),
+    "out.feather": pa.feather.read_table,
+    "out.PQ": pq.read_table,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_suffix_of_the_name_is_the_format_of_the_copy(tmp_path: Path, name: str) -> None:
+    table = _table().append_column("breed", _table()["label"].dictionary_encode())
+    pq.write_table(table, tmp_path / "in.parquet")
+    annotate(tmp_path / "in.parquet", tmp_path / name, PARTS)
+    expected = table.append_column("split", pa.array(PARTS)).to_pydict()
+    assert READERS[name](tmp_path / name).to_pydict() == expected
+
+
+@pytest.mark.parametrize("name", ["out", "out.npy", "out.csv.gz"])
+def test_a_name_that_tells_no_format_is_refused(tmp_path: Path, name: str) -> None:
+    pq.write_table(_table(), tmp_path / "in.parquet")
+    with pytest.raises(UsageError, match=f"--annotate .*/{name}: the name does not say the format"):
+        check_annotation(tmp_path / "in.parquet", tmp_path / name)
+
+
+def test_a_list_column_does_not_fit_csv(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"embedding": [[1.0, 2.0]]}), tmp_path / "in.parquet")
+    with pytest.raises(InputError, match=r"column 'embedding' .* of type list.*too much for CSV") as caught:
+        check_annotation(tmp_path / "in.parquet", tmp_path / "out.csv")
+    assert ".feather" in caught.value.hint
