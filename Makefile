@@ -18,7 +18,7 @@ PYTHON_IS_CHOSEN := $(filter-out file default,$(subst undefined,file,$(origin PY
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz lint format bench docs clean distclean FORCE
+.PHONY: help demo test fuzz lint format bench docs package clean distclean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,17 @@ docs: $(VENV)/.installed-docs ## Build the documentation into build/site
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "Open build/site/index.html"
+
+# Both packages are tried as a user gets them: in a new environment, away from the repository.
+package: $(VENV)/.installed-dev ## Build wheel and sdist into dist, check them and try them in a new environment
+	@rm -rf dist build/fresh && mkdir -p build
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m venv build/fresh
+	cd build/fresh && bin/python -m pip --disable-pip-version-check --quiet install $(CURDIR)/dist/*.whl
+	cd build/fresh && bin/clustersplit --version && bin/clustersplit split $(CURDIR)/sample_data/gas.parquet --quiet --out first
+	cd build/fresh && bin/python -m pip --disable-pip-version-check --quiet install --force-reinstall --no-deps $(CURDIR)/dist/*.tar.gz
+	cd build/fresh && bin/clustersplit split $(CURDIR)/sample_data/gas.parquet --quiet --out second && cmp first/val.npy second/val.npy
 
 clean: ## Remove caches and everything that was built
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

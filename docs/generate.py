@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,75 @@ def cli_page() -> str:
 def plain(text: str) -> str:
     """Help without spaces at the ends of lines."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+class ManualSections:
+    """Takes the place of a help formatter, and writes the groups of options in the language of man pages."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @contextmanager
+    def section(self, title: str) -> Iterator[None]:
+        """Begin a group."""
+        self.lines.append(f'.SS "{roff(title)}"')
+        yield
+
+    def write_dl(self, records: Sequence[tuple[str, str]]) -> None:
+        """Write options and what they mean."""
+        for option, meaning in records:
+            self.lines += [".TP", rf"\fB{roff(option)}\fR", roff(meaning)]
+
+
+def manual_page() -> str:
+    """The help of every command as one man page."""
+    from typer.main import get_command
+
+    from clustersplit_cli import __version__
+    from clustersplit_cli.cli.app import app
+
+    program: Any = get_command(app)
+    summary, _, about = (program.help or "").partition("\n")
+    lines = [
+        r".\" Written by docs/generate.py; `make docs` writes it anew.",
+        f'.TH CLUSTERSPLIT 1 "" "clustersplit {__version__}"',
+        ".SH NAME",
+        rf"clustersplit \- {roff(summary.rstrip('.'))}",
+        ".SH SYNOPSIS",
+        r"\fBclustersplit\fR \fICOMMAND\fR [\fIOPTIONS\fR] [\fIARGUMENTS\fR]",
+        ".SH DESCRIPTION",
+        *paragraphs(about),
+    ]
+    with program.make_context("clustersplit", [], resilient_parsing=True) as context:
+        for name, command in program.commands.items():
+            with command.make_context(name, [], parent=context, resilient_parsing=True) as inner:
+                options = ManualSections()
+                command.format_options(inner, options)
+                usage = " ".join(command.collect_usage_pieces(inner))
+                lines += [
+                    f'.SH "{name.upper()}"',
+                    rf"\fBclustersplit {name}\fR {roff(usage)}",
+                    ".PP",
+                    *paragraphs(command.help or ""),
+                    ".PP",
+                    *paragraphs(command.epilog or ""),
+                    *options.lines,
+                ]
+    return "\n".join(lines) + "\n"
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Text between empty lines, one paragraph each."""
+    for place, paragraph in enumerate(text.strip().split("\n\n")):
+        if place:
+            yield ".PP"
+        yield roff(" ".join(paragraph.split()))
+
+
+def roff(text: str) -> str:
+    """Text that man shows as it is."""
+    shown = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
+    return rf"\&{shown}" if shown.startswith((".", "'")) else shown
 
 
 def schema_page() -> str:
@@ -86,7 +156,11 @@ def type_of(node: Mapping[str, Any]) -> str:
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-PAGES = {"reference/cli.md": cli_page, "reference/report-json.md": schema_page}
+PAGES = {
+    "reference/cli.md": cli_page,
+    "reference/report-json.md": schema_page,
+    "man/clustersplit.1": manual_page,
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -97,6 +171,7 @@ def main(arguments: list[str]) -> int:
         if not path.exists() or path.read_text("utf-8") != text:
             stale.append(name)
             if "--check" not in arguments:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     if stale and "--check" in arguments:
         sys.stderr.write(f"out of date: {', '.join(stale)}; run python docs/generate.py\n")
