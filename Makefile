@@ -68,7 +68,7 @@ package: $(VENV)/.installed-dev ## Build wheel and sdist into dist, check them a
 
 clean: ## Remove caches and everything that was built
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find clustersplit_cli tests sample_data -name __pycache__ -type d -prune -exec rm -rf {} +
+	find clustersplit clustersplit_cli tests sample_data -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the virtual environment too
 	rm -rf $(VENV)

@@ -1,25 +1,6 @@
-"""Train/validation splits that are as different as the constraints allow.
+"""What is behind the command and the public package `clustersplit`, which is what Python code imports.
 
 The public names load what they need when they are first used, so that importing the package costs nothing.
-
-A split of rows in memory, and its report:
-
->>> from sklearn.datasets import load_wine
->>> from clustersplit_cli import cluster_split
->>> X, y = load_wine(return_X_y=True)
->>> split = cluster_split(X, y, h=0.2, standardize="zscore")
->>> split
-Split(142 train, 36 val, MMD 0.3832)
-
-A search for the model that does best on validation rows unlike those it was trained on:
-
->>> from sklearn.model_selection import GridSearchCV
->>> from sklearn.tree import DecisionTreeClassifier
->>> from clustersplit_cli import ClusterShuffleSplit
->>> cv = ClusterShuffleSplit(h=0.2, standardize="zscore")
->>> search = GridSearchCV(DecisionTreeClassifier(random_state=0), {"max_depth": [1, 3, 5]}, cv=cv)
->>> search.fit(X, y).best_params_
-{'max_depth': 3}
 """
 
 from __future__ import annotations

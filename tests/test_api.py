@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from clustersplit_cli import ClusterSplitError, ClusterSplitWarning, Split, cluster_split, mmd
+from clustersplit import ClusterSplitError, ClusterSplitWarning, Split, cluster_split, mmd
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.core.search.search import are_different
 from clustersplit_cli.data.foreign import as_rows
@@ -393,25 +393,25 @@ def test_mmd_refuses_what_it_cannot_compare(arguments: dict[str, Any], message: 
 
 def test_importing_the_package_loads_nothing_heavy_and_offers_everything() -> None:
     probe = (
-        "import sys, clustersplit_cli; "
+        "import sys, clustersplit; "
         "heavy = {'numpy', 'scipy', 'pyarrow', 'pandas', 'polars', 'sklearn', 'pulp'}; "
         "print(sorted(heavy & set(sys.modules))); "
-        "assert set(clustersplit_cli.__all__) <= set(dir(clustersplit_cli)); "
-        "from clustersplit_cli import cluster_split; "
+        "assert set(clustersplit.__all__) <= set(dir(clustersplit)); "
+        "from clustersplit import cluster_split; "
         "print(sorted({'pandas', 'polars', 'sklearn', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines() == ["[]", "[]"]
-    import clustersplit_cli
+    import clustersplit
 
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        clustersplit_cli.nonsense  # noqa: B018
+        clustersplit.nonsense  # noqa: B018
 
 
 def test_without_scikit_learn_the_splitters_say_what_to_install() -> None:
-    probe = "import sys; sys.modules['sklearn'] = None\nfrom clustersplit_cli import ClusterShuffleSplit"
+    probe = "import sys; sys.modules['sklearn'] = None\nfrom clustersplit import ClusterShuffleSplit"
     done = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=False
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clustersplit_cli import ClusterKFold, ClusterShuffleSplit, cluster_folds, cluster_parts, cluster_split
+from clustersplit import ClusterKFold, ClusterShuffleSplit, cluster_folds, cluster_parts, cluster_split
 from clustersplit_cli.core.parallel import available_cores
 from clustersplit_cli.engines.options import EngineOptions
 from clustersplit_cli.engines.plan import memory_budget

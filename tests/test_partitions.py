@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clustersplit_cli import Partition, Split, cluster_folds, cluster_parts, cluster_split
+from clustersplit import Partition, Split, cluster_folds, cluster_parts, cluster_split
 from clustersplit_cli.cli.app import run
 
 ROWS = 120

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clustersplit_cli import cluster_folds, cluster_parts, cluster_split
+from clustersplit import cluster_folds, cluster_parts, cluster_split
 from clustersplit_cli.errors import InfeasibleError, InvalidArgumentError
 
 PROBLEMS = int(os.environ.get("CLUSTERSPLIT_PROBLEMS", "12"))

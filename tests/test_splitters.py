@@ -27,7 +27,7 @@ from sklearn.model_selection import (  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
-from clustersplit_cli import (  # noqa: E402
+from clustersplit import (  # noqa: E402
     ClusterKFold,
     ClusterShuffleSplit,
     ClusterSplitWarning,
