@@ -22,7 +22,7 @@ from benchmarks import bare as bare_limits
 from benchmarks import harness
 
 PAUSE = 4.0
-BEFORE_SEARCH = ("read", "import", "constraints", "prepare", "kernel")
+BEFORE_SEARCH = ("read", "constraints", "prepare", "kernel")
 
 
 @dataclass(frozen=True)

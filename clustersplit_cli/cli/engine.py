@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clustersplit_cli.data.readers import peek
+from clustersplit_cli.data.readers.naming import as_url
+from clustersplit_cli.data.row_groups import open_layout
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
+from clustersplit_cli.engines.plan import check_reading, landmarks_of, plan_stream
 from clustersplit_cli.errors import (
     ClusterSplitError,
     InputError,
@@ -14,6 +18,7 @@ from clustersplit_cli.errors import (
     UsageError,
     needs_all_rows,
 )
+from clustersplit_cli.pipeline.context import plan
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Extent, ReadRequest
@@ -76,9 +81,6 @@ def settle_engine(
     UsageError
         If another engine was asked for, and something that it cannot do.
     """
-    from clustersplit_cli.data.readers import peek
-    from clustersplit_cli.pipeline.context import plan
-
     extent: Extent | None = None
     memory: MemoryPlan | None = None
 
@@ -100,8 +102,6 @@ def settle_for_reading(
     options: EngineOptions, request: ReadRequest, checked: CheckedOptions
 ) -> tuple[EngineOptions, str]:
     """Do the same for work that reads all rows and needs no kernel."""
-    from clustersplit_cli.data.readers import peek
-    from clustersplit_cli.engines.plan import check_reading
 
     def fits() -> None:
         extent = peek(request)
@@ -115,9 +115,6 @@ def _settled(
     options: EngineOptions, request: ReadRequest, fits: Callable[[], object]
 ) -> tuple[EngineOptions, str, MemoryPlanError | None]:
     """Decide what `auto` is; `fits` raises what is returned if not all rows fit memory."""
-    from clustersplit_cli.data.readers.naming import as_url
-    from clustersplit_cli.data.row_groups import open_layout
-
     is_remote = as_url(request.path) is not None
     refuse_local_urls(options, is_remote=is_remote)
     if options.engine != AUTO:
@@ -164,9 +161,6 @@ def layout_and_plan(
     request: ReadRequest, checked: CheckedOptions, options: EngineOptions, reason: str
 ) -> tuple[Layout, StreamPlan]:
     """Open the dataset and plan for it; refuse what needs all rows in memory."""
-    from clustersplit_cli.data.row_groups import open_layout
-    from clustersplit_cli.engines.plan import landmarks_of, plan_stream
-
     refuse_in_pieces(_only_local(checked))
     landmarks = landmarks_of(checked.nystrom, is_linear=checked.is_linear)
     layout = open_layout(request, landmarks or 0)

@@ -1,4 +1,7 @@
-"""Where a run's results go: checked before the work, written after it."""
+"""Where a run's results go: checked before the work, written after it.
+
+Pages and annotated copies, which few runs make, are imported where they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
+from clustersplit_cli.cli.replay import reproducing_command
+from clustersplit_cli.data.destination import output_error, resolve
+from clustersplit_cli.data.publish import check_destination, check_file_destination, recover
+from clustersplit_cli.data.readers.naming import as_url
+from clustersplit_cli.data.writers import check_formats, check_ids, write_index_stream, write_run
 from clustersplit_cli.errors import OutputError, UsageError
+from clustersplit_cli.reports.json_report import load_report, render_json
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from rich.console import Console
 
@@ -45,8 +55,6 @@ class Output:
         ----------
         suffix : of the default directory, after the name of the source.
         """
-        from clustersplit_cli.data.writers import check_formats
-
         formats = tuple(dict.fromkeys(given["format"] or ("npy",)))
         check_formats(formats)
         to_stdout = given["out"] == STDOUT
@@ -81,8 +89,6 @@ class Output:
 
     def prepare(self, inputs: list[Path], console: Console) -> None:
         """Recover what killed runs left, and say so, then refuse destinations that cannot be written."""
-        from clustersplit_cli.data.publish import check_destination, check_file_destination, recover
-
         for place in (self.directory, self.annotate):
             for line in [] if place is None else recover(place):
                 console.print(f"note: {line}", soft_wrap=True)
@@ -97,8 +103,6 @@ class Output:
 
     def _refuse_annotation_inside_directory(self, file: Path) -> None:
         """The directory is replaced as a whole, and what was put into it before would go with the old one."""
-        from clustersplit_cli.data.destination import resolve
-
         if self.directory is None:
             return
         directory, target = resolve(self.directory), resolve(file)
@@ -110,8 +114,6 @@ class Output:
 
     def check(self, dataset: Dataset) -> None:
         """Refuse what could not be written, now that the input is known and before the long work."""
-        from clustersplit_cli.data.writers import check_ids
-
         if dataset.ids is not None:
             check_ids(dataset.ids, self.formats)
 
@@ -120,9 +122,6 @@ class Output:
 
         Of folds, what to train on and the fold of every row are written besides.
         """
-        from clustersplit_cli.data.writers import write_index_stream, write_run
-        from clustersplit_cli.reports.json_report import render_json
-
         text = render_json(result.report)
         annotated = [] if self.annotate is None else [self.annotate]
         if self.directory is None:
@@ -155,9 +154,7 @@ class Output:
         """The HTML report, if it was asked for."""
         if result.portrait is None or self.directory is None:
             return None
-        from clustersplit_cli.cli.replay import reproducing_command
         from clustersplit_cli.reports.html import render_html
-        from clustersplit_cli.reports.json_report import load_report
 
         report = load_report(text, source="the report")
         command = reproducing_command(report, self.source, self.directory)
@@ -180,8 +177,6 @@ def print_to_stdout(text: str, published: Path | None = None) -> None:
     ----------
     published : what is on disk already, as an error has to say.
     """
-    from clustersplit_cli.data.destination import output_error
-
     try:
         sys.stdout.buffer.write(text.encode("utf-8"))
         sys.stdout.buffer.flush()
@@ -198,8 +193,6 @@ def print_to_stdout(text: str, published: Path | None = None) -> None:
 
 def stem(source: Path) -> str:
     """The name of the input without the extension of its format; `features` if it has no name."""
-    from clustersplit_cli.data.readers.naming import as_url
-
     url = as_url(source)
     if url is not None:
         source = Path(urlsplit(url).path)
@@ -210,8 +203,6 @@ def stem(source: Path) -> str:
 
 def part_names(dataset: Dataset, parts: Parts) -> NDArray[np.str_]:
     """For every row of the input the part it went to."""
-    import numpy as np
-
     width = max(len(name) for name in (*parts.rows, "excluded"))
     names = np.full(dataset.n_rows, "excluded", dtype=f"U{width}")
     names[dataset.dropped] = "dropped"
@@ -222,14 +213,10 @@ def part_names(dataset: Dataset, parts: Parts) -> NDArray[np.str_]:
 
 def fold_numbers(dataset: Dataset, parts: Parts) -> NDArray[np.int64]:
     """For every row of the input its fold; -1 for rows that are excluded or dropped."""
-    import numpy as np
-
     numbers = np.full(dataset.n_rows, -1, dtype=np.int64)
     numbers[dataset.rows] = parts.labels
     return numbers
 
 
 def _isin(rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    import numpy as np
-
     return np.isin(rows, others)

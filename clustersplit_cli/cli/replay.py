@@ -12,8 +12,11 @@ import typer
 
 from clustersplit_cli.cli.declarations import COMMANDS
 from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.cli.request import read_request
+from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import OPTIONS, Option
+from clustersplit_cli.verification.inputs import features_path, locate_inputs
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
@@ -137,10 +140,6 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
     UsageError : an option of the report has a value that cannot be used.
     InputError : the input is nowhere.
     """
-    from clustersplit_cli.cli.request import read_request
-    from clustersplit_cli.data.destination import REPORT_NAME
-    from clustersplit_cli.verification.inputs import features_path, locate_inputs
-
     unsaid = dict.fromkeys(("columns", "label", "domain", "stratify", "exclude", "id", *COMPANIONS))
     earlier = {
         **unsaid,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.readers.naming import report_path
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import parse_families
 
@@ -49,7 +50,6 @@ def inputs_of(request: ReadRequest) -> list[Path]:
 
 def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved, in the form `--config` takes back."""
-    from clustersplit_cli.data.readers.naming import report_path
 
     def column(word: str, name: str | None, companion: Path | None) -> str | None:
         if name is not None and name != word:

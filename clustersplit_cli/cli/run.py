@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.engine import (
     Settled,
     engine_options,
@@ -19,19 +22,30 @@ from clustersplit_cli.cli.engine import (
     settled_if_readable,
 )
 from clustersplit_cli.cli.options import checked_options
-from clustersplit_cli.cli.output import STDOUT, Output
+from clustersplit_cli.cli.output import STDOUT, Output, print_to_stdout
+from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
+from clustersplit_cli.core.constraints.quotas import parse_parts
+from clustersplit_cli.data.readers import load
+from clustersplit_cli.data.readers.naming import as_url
+from clustersplit_cli.data.row_groups import open_layout
 from clustersplit_cli.engines.options import DASK, LOCAL, EngineOptions
+from clustersplit_cli.engines.plan import plan_survey
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.progress import Progress
+from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.context import plan as plan_for
+from clustersplit_cli.pipeline.local.engine import opened_local
+from clustersplit_cli.pipeline.run import run
+from clustersplit_cli.progress import Progress, Stopwatch
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.summary import Plan
+from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
     from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.pipeline.context import PartitionOptions
     from clustersplit_cli.pipeline.engine import Engine
     from clustersplit_cli.pipeline.run import Run
     from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
@@ -73,10 +87,6 @@ def opened(
     read : reads the rows for the local engine.
     prepared : whether the output has been.
     """
-    from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.cli.request import inputs_of
-    from clustersplit_cli.data.readers.naming import as_url
-
     console = stderr_console()
     is_local = settled.options.engine == LOCAL
     if not is_local:
@@ -113,17 +123,7 @@ def _opened_local(
     read: Callable[[ReadRequest, Progress], Dataset] | None,
 ) -> Iterator[Opened]:
     """Read, and open the local engine; the plan is shown when the work starts."""
-    from clustersplit_cli.cli.console import progress_bar
-    from clustersplit_cli.cli.request import reading_config
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.progress import Stopwatch
-    from clustersplit_cli.reports.summary import Plan
-    from clustersplit_cli.reports.terminal import render_plan
-
     watch = Stopwatch()
-    with watch.step("import"):
-        from clustersplit_cli.pipeline.context import plan as plan_for
-        from clustersplit_cli.pipeline.local.engine import opened_local
     with progress_bar(console, quiet=given["quiet"]) as progress:
         with watch.step("read"):
             dataset = (read or load)(request, progress)
@@ -157,13 +157,9 @@ def find_and_write(
     options: Mapping[str, Any] | None = None,
 ) -> None:
     """Split or part rows wherever an engine has them, write the result and show it."""
-    from clustersplit_cli.cli.console import stderr_console
-
     needing = {} if into is None else {"kfold" if into.folds is not None else "split --parts": True}
     settled = settled_if_readable(engine_options(given), request, checked, needing)
     with opened(request, given, checked, settled, output, into) as found:
-        from clustersplit_cli.pipeline.run import run
-
         result = run(found.engine, config={**found.config, **(options or {})}, with_portrait=output.html)
         paths = found.write(output, result)
     shown = dict.fromkeys(_shown(path, output) for path in paths)
@@ -178,8 +174,6 @@ def _shown(path: Path, output: Output) -> Path:
 
 def show_result(report: Report, paths: list[Path], *, quiet: bool, console: Console) -> None:
     """Print the summary and the paths written, or only the warnings."""
-    from clustersplit_cli.reports.terminal import render_summary, render_warnings
-
     if quiet:
         render_warnings(report, console=console)
     else:
@@ -197,11 +191,7 @@ def running_job(
     progress: Progress | None = None,
 ) -> Iterator[ShardedEngine]:
     """Open the engine, show the plan, and show how far every pass is, unless somebody else does."""
-    from clustersplit_cli.cli.console import progress_bar
     from clustersplit_cli.pipeline.sharded.engine import opened_sharded
-    from clustersplit_cli.progress import Stopwatch
-    from clustersplit_cli.reports.summary import Plan
-    from clustersplit_cli.reports.terminal import render_plan
 
     watch = Stopwatch()
     layout, plan = layout_and_plan(request, checked, options, reason)
@@ -228,10 +218,7 @@ def counting_job(
     hashing: bool = False,
 ) -> Iterator[ShardedEngine]:
     """Open the engine for passes that count and need no kernel."""
-    from clustersplit_cli.data.row_groups import open_layout
-    from clustersplit_cli.engines.plan import plan_survey
     from clustersplit_cli.pipeline.sharded.engine import opened_sharded
-    from clustersplit_cli.progress import Stopwatch
 
     layout = open_layout(request)
     plan = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=reason)
@@ -244,9 +231,6 @@ def counting_engine(
     request: ReadRequest, checked: CheckedOptions, options: EngineOptions, progress: Progress
 ) -> Iterator[Engine[Any, Any]]:
     """Open an engine for counting, which needs no kernel."""
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.pipeline.local.engine import opened_local
-
     settled, reason = settle_for_reading(options, request, checked)
     if settled.engine == LOCAL:
         with opened_local(load(request, progress), checked, progress=progress) as engine:
@@ -258,7 +242,6 @@ def counting_engine(
 
 def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Output) -> dict[str, Any]:
     """The options of reading and writing as they were resolved."""
-    from clustersplit_cli.cli.request import reading_config
     from clustersplit_cli.pipeline.sharded.engine import nameless
 
     return reading_config(request, nameless(engine.layout), output)
@@ -266,12 +249,8 @@ def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Outpu
 
 def write_in_pieces(output: Output, engine: ShardedEngine, result: Run) -> list[Path]:
     """Write everything that was asked for, without a list of all rows."""
-    from contextlib import nullcontext
-
-    from clustersplit_cli.cli.output import print_to_stdout
     from clustersplit_cli.data.annotate import staged_annotation
     from clustersplit_cli.data.side_files import SideNames, write_sides, write_stream
-    from clustersplit_cli.reports.json_report import render_json
 
     text = render_json(result.report)
     by_workers = engine.executor.name == DASK and output.directory is not None
@@ -317,8 +296,6 @@ def _nothing(directory: Path) -> list[str]:
 
 
 def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
-    import numpy as np
-
     from clustersplit_cli.engines.finishing import Sides
 
     return np.concatenate(engine.executor.run(Sides(result.parts)))
@@ -326,9 +303,6 @@ def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
 
 def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOptions:
     """Read `--parts`; options that only a split in two has are refused."""
-    from clustersplit_cli.core.constraints.quotas import parse_parts
-    from clustersplit_cli.pipeline.context import PartitionOptions
-
     parts = parse_parts(given["parts"])
     idle = {
         "--h": holdout_said,
@@ -345,15 +319,12 @@ def folds(given: Mapping[str, Any]) -> PartitionOptions:
     """Read `--k`; refuse a number of folds that makes no sense."""
     if given["k"] < 2:
         raise UsageError(f"--k must be at least 2, got {given['k']}", hint="for example --k 5")
-    from clustersplit_cli.pipeline.context import PartitionOptions
 
     return PartitionOptions(folds=given["k"])
 
 
 def run_partition(given: Mapping[str, Any], into: PartitionOptions) -> None:
     """Check everything that can be checked, then read, part and write."""
-    from clustersplit_cli.cli.request import read_request
-
     features, is_folds = given["features"], into.folds is not None
     if given["out"] == STDOUT:
         raise UsageError(f"--out - cannot hold {into.what}", hint="name a directory with --out")

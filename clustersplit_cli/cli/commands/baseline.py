@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli.console import stderr_console
 from clustersplit_cli.cli.declarations import STRATEGIES
 from clustersplit_cli.cli.engine import engine_options, settled_if_readable
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, stem
+from clustersplit_cli.cli.request import inputs_of, read_request
 from clustersplit_cli.cli.run import opened, show_result
+from clustersplit_cli.data.destination import check_destination, is_complete, output_error
+from clustersplit_cli.data.readers import load
 from clustersplit_cli.errors import OutputError, UsageError
+from clustersplit_cli.pipeline import baseline as baselines
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
@@ -31,10 +36,6 @@ def run(context: typer.Context) -> None:
 
 def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, split and write."""
-    from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.cli.request import inputs_of, read_request
-    from clustersplit_cli.pipeline import baseline as baselines
-
     _check_strategy(strategy, given)
     checked = baselines.without_search(checked_options(given))
     request = read_request(features, given)
@@ -75,8 +76,6 @@ def load_with_domains(
     request: ReadRequest, wanted: bool, progress: Progress
 ) -> tuple[Dataset, Categories | None]:
     """Read the rows, and if wanted the domain of each, whether or not domains form cells."""
-    from clustersplit_cli.data.readers import load
-
     family = request.stratify
     if not wanted or family is None or "domain" in family:
         dataset = load(request, progress)
@@ -116,8 +115,6 @@ def _below(output: Output, domain: str) -> Output:
 @contextmanager
 def _directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[None]:
     """Make the directory that holds one for every domain; if the block fails, an empty one is removed."""
-    from clustersplit_cli.data.destination import check_destination, is_complete, output_error
-
     path = output.directory
     assert path is not None
     if is_complete(path):

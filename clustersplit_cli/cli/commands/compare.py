@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from clustersplit_cli.cli.commands.baseline import load_with_domains
+from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.options import checked_options
+from clustersplit_cli.cli.output import print_to_stdout
+from clustersplit_cli.cli.request import read_request
+from clustersplit_cli.data.readers import peek
+from clustersplit_cli.data.readers.categories import restrict
+from clustersplit_cli.data.subset import keep_rows
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import is_count
+from clustersplit_cli.pipeline import compare as comparing
+from clustersplit_cli.pipeline.compare import Evaluation
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.strategy_comparison import render_comparison
+from clustersplit_cli.reports.terminal import render_notices
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Categories, Dataset, ReadRequest
-    from clustersplit_cli.pipeline.compare import Evaluation
     from clustersplit_cli.progress import Progress
 
 
 def run(context: typer.Context) -> None:
     """Compare all strategies."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.cli.request import read_request
-    from clustersplit_cli.pipeline import compare as comparing
-    from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.strategy_comparison import render_comparison
-    from clustersplit_cli.reports.terminal import render_notices
-
     given = dict(context.params)
     checked = checked_options(given)
     evaluation_domain = given["evaluation_domain"]
@@ -59,9 +62,6 @@ def _load(
     request: ReadRequest, must_have_domains: bool, progress: Progress
 ) -> tuple[Dataset, Categories | None]:
     """Read the rows and, where there are any, their domains, whether or not domains form cells."""
-    from clustersplit_cli.cli.commands.baseline import load_with_domains
-    from clustersplit_cli.data.readers import peek
-
     wanted = True
     if not must_have_domains and request.stratify is not None:
         try:
@@ -75,10 +75,6 @@ def _take_out(
     dataset: Dataset, domains: Categories | None, name: str
 ) -> tuple[Dataset, Categories, Evaluation]:
     """Part the rows into the development set and the evaluation domain."""
-    from clustersplit_cli.data.readers.categories import restrict
-    from clustersplit_cli.data.subset import keep_rows
-    from clustersplit_cli.pipeline.compare import Evaluation
-
     if domains is None:
         raise InputError(
             "--evaluation-domain needs a column of domains, and there is none",

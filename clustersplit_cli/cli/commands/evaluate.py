@@ -9,16 +9,34 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.options import checked_options
-from clustersplit_cli.cli.output import stem
+from clustersplit_cli.cli.output import print_to_stdout, stem
 from clustersplit_cli.cli.process import INTERRUPTED, Stopped, say_when_stopped
+from clustersplit_cli.cli.request import inputs_of, read_request
+from clustersplit_cli.core.parallel import available_cores
+from clustersplit_cli.data.destination import check_destination, is_vacant, resolve
+from clustersplit_cli.data.publish import staged_file
+from clustersplit_cli.data.readers import load
 from clustersplit_cli.errors import UnfinishedError, UsageError
+from clustersplit_cli.evaluation import probes
+from clustersplit_cli.evaluation.choosing import SELECTIONS
+from clustersplit_cli.evaluation.commands import Template
+from clustersplit_cli.evaluation.run import Plan
+from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
+from clustersplit_cli.evaluation.space import read_space
+from clustersplit_cli.evaluation.strategies import folds_for, parse_strategies
+from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.reports.evaluation.html import render_evaluation_page
+from clustersplit_cli.reports.evaluation.terminal import render_evaluation
+from clustersplit_cli.reports.html_page import check_available
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.terminal import render_notices
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.evaluation.run import Plan
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.reports.evaluation.summary import EvaluationReport
 
@@ -33,13 +51,6 @@ def run(context: typer.Context) -> None:
 
 def _run(features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, evaluate and write."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.request import inputs_of, read_request
-    from clustersplit_cli.data.destination import check_destination, is_vacant, resolve
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
-    from clustersplit_cli.progress import Stopwatch
-
     watch = Stopwatch()
     checked = checked_options(given)
     plan = _plan(given, checked)
@@ -52,8 +63,6 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     if is_vacant(resolve(directory)):
         check_destination(directory, force=False, inputs=inputs_of(request))
     if given["html"]:
-        from clustersplit_cli.reports.html_page import check_available
-
         check_available()
     console = stderr_console()
     how_far = ""
@@ -92,14 +101,6 @@ def _run(features: Path, given: dict[str, Any]) -> None:
 
 def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
     """Check the options of the evaluation itself."""
-    from clustersplit_cli.core.parallel import available_cores
-    from clustersplit_cli.evaluation.choosing import SELECTIONS
-    from clustersplit_cli.evaluation.commands import Template
-    from clustersplit_cli.evaluation.probes import check_available, probe_space
-    from clustersplit_cli.evaluation.run import Plan
-    from clustersplit_cli.evaluation.space import read_space
-    from clustersplit_cli.evaluation.strategies import folds_for, parse_strategies
-
     for flag, least in {"search": 1, "repeats": 1, "folds": 2, "jobs": 1, "probe_rows": 10}.items():
         if given[flag] is not None and given[flag] < least:
             name = f"--{flag.replace('_', '-')}"
@@ -122,8 +123,8 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
             if given[flag] is not None:
                 raise UsageError(f"--{flag} has no meaning without --command", hint=f"drop --{flag}")
         probe = probe or "mixed"
-        probe_space(probe)
-        check_available()
+        probes.probe_space(probe)
+        probes.check_available()
     if given["timeout"] is not None and not given["timeout"] > 0:
         raise UsageError(
             f"--timeout must be above 0, got {given['timeout']:g}", hint="for example --timeout 600"
@@ -184,19 +185,11 @@ def _write(
     report: EvaluationReport, directory: Path, features: Path, given: Mapping[str, Any], console: Console
 ) -> None:
     """Write the report, the page and the tables."""
-    from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.data.publish import staged_file
-    from clustersplit_cli.reports.evaluation.terminal import render_evaluation
-    from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.terminal import render_notices
-
     text = render_json(report)
     paths = [directory / "report.json"]
     with staged_file(paths[0], force=True) as file:
         file.write_text(text, encoding="utf-8")
     if given["html"]:
-        from clustersplit_cli.reports.evaluation.html import render_evaluation_page
-
         paths.append(directory / "report.html")
         page = render_evaluation_page(report, title=features.name)
         with staged_file(paths[-1], force=True) as file:

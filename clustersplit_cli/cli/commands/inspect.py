@@ -8,10 +8,21 @@ from typing import Any
 
 import typer
 
+from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.engine import engine_options, refuse_in_pieces
 from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.cli.output import print_to_stdout
+from clustersplit_cli.cli.request import read_request
+from clustersplit_cli.cli.run import counting_engine, folds, named_parts
+from clustersplit_cli.data.readers import load, survey
+from clustersplit_cli.data.readers.naming import report_path
 from clustersplit_cli.engines.options import AUTO, LOCAL
 from clustersplit_cli.errors import UsageError
+from clustersplit_cli.pipeline.inspect import examine, size_parts
+from clustersplit_cli.reports.inspection import InspectedColumn, render_inspection
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.part_sizes import render_part_sizes
+from clustersplit_cli.reports.terminal import render_notices
 
 _IDLE = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "seed"),
@@ -33,16 +44,6 @@ def run(context: typer.Context) -> None:
 
 def _size(context: typer.Context, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then count and show."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.cli.request import read_request
-    from clustersplit_cli.cli.run import counting_engine, folds, named_parts
-    from clustersplit_cli.data.readers.naming import report_path
-    from clustersplit_cli.pipeline.inspect import size_parts
-    from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.part_sizes import render_part_sizes
-    from clustersplit_cli.reports.terminal import render_notices
-
     if given["k"] is not None and given["parts"] is not None:
         raise UsageError("--k and --parts are two ways to part rows", hint="leave one of them out")
     option = "--k" if given["k"] is not None else "--parts"
@@ -75,15 +76,6 @@ def option_name(name: str) -> str:
 
 def _run(features: Path, given: Mapping[str, Any]) -> None:
     """Check the options, read, look and show."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.cli.request import read_request
-    from clustersplit_cli.data.readers import load, survey
-    from clustersplit_cli.pipeline.inspect import examine
-    from clustersplit_cli.reports.inspection import InspectedColumn, render_inspection
-    from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.terminal import render_notices
-
     checked = checked_options(given)
     request = read_request(features, given)
     console = stderr_console()

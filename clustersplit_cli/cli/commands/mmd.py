@@ -7,11 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import typer
 
 from clustersplit_cli.cli import engine as scale
+from clustersplit_cli.cli.commands.mmd_input import MMDInput, measure_in_pieces, settled_for_mmd
+from clustersplit_cli.cli.console import progress_bar, stderr_console
+from clustersplit_cli.cli.output import print_to_stdout
+from clustersplit_cli.data.publish import check_file_destination, recover
+from clustersplit_cli.data.writers import write_witness
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import CheckFailedError, UsageError
+from clustersplit_cli.pipeline.mmd.run import compare
+from clustersplit_cli.progress import Stopwatch
+from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.mmd.terminal import render_mmd
+from clustersplit_cli.reports.terminal import render_notices
 
 if TYPE_CHECKING:
     from clustersplit_cli.pipeline.mmd.groups import Comparison
@@ -21,15 +32,6 @@ if TYPE_CHECKING:
 
 def run(context: typer.Context) -> None:
     """Check everything that can be checked, then read, measure and show."""
-    from clustersplit_cli.cli.commands.mmd_input import MMDInput, measure_in_pieces, settled_for_mmd
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.pipeline.mmd.run import compare
-    from clustersplit_cli.progress import Stopwatch
-    from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.mmd.terminal import render_mmd
-    from clustersplit_cli.reports.terminal import render_notices
-
     watch = Stopwatch()
     limits = read_limits(context.params)
     task = MMDInput.from_options(context)
@@ -46,8 +48,6 @@ def run(context: typer.Context) -> None:
             render_mmd(report, [], console=console)
         return check_gates(report, *limits, if_invalid=given["fail_if_invalid"])
     if given["witness"] is not None:
-        from clustersplit_cli.data.publish import check_file_destination, recover
-
         for line in recover(given["witness"]):
             console.print(f"note: {line}", soft_wrap=True)
         check_file_destination(given["witness"], force=given["force"], inputs=task.inputs())
@@ -80,9 +80,6 @@ def run(context: typer.Context) -> None:
 def _write_witness(given: Mapping[str, Any], comparison: Comparison, answer: Answer) -> list[Path]:
     if given["witness"] is None or answer.witness is None:
         return []
-    import numpy as np
-
-    from clustersplit_cli.data.writers import write_witness
 
     codes = np.empty(len(comparison.features), np.int64)
     for code, part in enumerate(comparison.parts):

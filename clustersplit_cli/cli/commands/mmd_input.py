@@ -14,19 +14,31 @@ from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
 from clustersplit_cli.cli.run import running_job
+from clustersplit_cli.core.mmd.estimators import ESTIMATORS
+from clustersplit_cli.data.destination import REPORT_NAME
+from clustersplit_cli.data.readers import load, peek
+from clustersplit_cli.data.readers.naming import as_url
+from clustersplit_cli.data.row_groups import open_layout
+from clustersplit_cli.data.row_labels import files_of_pair, files_of_sides
+from clustersplit_cli.data.runs import load_run, read_indices
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
+from clustersplit_cli.engines.plan import Task, plan_measuring
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError, readable
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.mmd.groups import Question, compare_files, compare_groups, compare_sides
+from clustersplit_cli.reports.mmd.summary import EarlierReport
+from clustersplit_cli.verification.files import stated_formats
+from clustersplit_cli.verification.recorded import report_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.data.runs import Run
-    from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
+    from clustersplit_cli.pipeline.mmd.groups import Comparison
     from clustersplit_cli.pipeline.mmd.sharded import GivenSides
     from clustersplit_cli.progress import Progress
-    from clustersplit_cli.reports.mmd.summary import EarlierReport, MMDReport
+    from clustersplit_cli.reports.mmd.summary import MMDReport
 
 _KERNEL_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "exact")
 _MEASURING_OPTIONS = ("kernel", "gamma", "degree", "standardize", "nystrom", "seed", "memory", "threads")
@@ -57,10 +69,6 @@ class MMDInput:
         run = None
         given = dict(context.params)
         if given["split"] is not None:
-            from clustersplit_cli.data.destination import REPORT_NAME
-            from clustersplit_cli.data.runs import load_run
-            from clustersplit_cli.verification.recorded import report_of
-
             report = report_of(given["split"])
             run = load_run(given["split"], report)
             given = with_options_of(report, context, given["split"] / REPORT_NAME, ("stratify", "id"))
@@ -79,8 +87,6 @@ class MMDInput:
     @property
     def is_remote(self) -> bool:
         """Whether features are behind a URL, which is read in pieces."""
-        from clustersplit_cli.data.readers.naming import as_url
-
         return any(as_url(path) is not None for path in self.given["features"])
 
     def request(self) -> ReadRequest:
@@ -89,8 +95,6 @@ class MMDInput:
 
     def earlier_report(self, *, same_input: bool) -> EarlierReport | None:
         """What the split's own report says of it."""
-        from clustersplit_cli.reports.mmd.summary import EarlierReport
-
         if self.run is None:
             return None
         return EarlierReport(str(self.run.directory), self.run.report["mmd"]["value"], same_input, False)
@@ -103,10 +107,6 @@ class MMDInput:
 
     def read(self, progress: Progress) -> Comparison:
         """Read everything and say which rows are compared with which."""
-        from clustersplit_cli.data.readers import load
-        from clustersplit_cli.data.runs import read_indices
-        from clustersplit_cli.pipeline.mmd.groups import compare_files, compare_groups, compare_sides
-
         requests = self._requests()
         sides = None
         if self.run is not None:
@@ -131,8 +131,6 @@ class MMDInput:
 
     def question(self, comparison: Comparison) -> Question:
         """What to find out."""
-        from clustersplit_cli.pipeline.mmd.groups import Question
-
         strategy = None if self.run is None else self.run.report["config"].get("strategy")
         return Question(
             estimator=self.given["estimator"],
@@ -196,9 +194,6 @@ class MMDInput:
         ------
         MemoryPlanError
         """
-        from clustersplit_cli.data.readers import peek
-        from clustersplit_cli.engines.plan import Task, plan_measuring
-
         extents = [peek(request) for request in self._requests()]
         n = sum(extent.n_rows or 0 for extent in extents)
         d = max(extent.n_features or 0 for extent in extents)
@@ -208,8 +203,6 @@ class MMDInput:
 
     def _earlier(self, run: Run, comparison: Comparison) -> Any:
         """What the split's report says of the same rows."""
-        from clustersplit_cli.reports.mmd.summary import EarlierReport
-
         value = float(run.report["mmd"]["value"])
         files = run.report["input"]["files"]
         before = [file["sha256"] for file in files if file["role"] == "features"]
@@ -219,8 +212,6 @@ class MMDInput:
 
 def _check_form(given: Mapping[str, Any]) -> None:
     """Refuse options that do not make one of the command's forms."""
-    from clustersplit_cli.core.mmd.estimators import ESTIMATORS
-
     forms = {
         "--split": given["split"] is not None,
         "--train and --val": given["train"] is not None or given["val"] is not None,
@@ -285,8 +276,6 @@ def settled_for_mmd(task: MMDInput, options: EngineOptions) -> EngineOptions:
 
     What cannot be read in pieces is left to the local engine, which says what does not fit.
     """
-    from clustersplit_cli.data.row_groups import open_layout
-
     refuse_local_urls(options, is_remote=task.is_remote)
     if options.engine != AUTO:
         return options
@@ -352,10 +341,7 @@ def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -
 
 def _sides(task: MMDInput, n_rows: int) -> GivenSides:
     """The side of every row, from whatever the user named."""
-    from clustersplit_cli.data.row_labels import files_of_pair, files_of_sides
-    from clustersplit_cli.data.runs import read_indices
     from clustersplit_cli.pipeline.mmd.sharded import given_sides
-    from clustersplit_cli.verification.files import stated_formats
 
     if task.run is None:
         train, val = task.given["train"], task.given["val"]

@@ -5,31 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import typer
 
+from clustersplit_cli.cli.console import progress_bar, stderr_console
+from clustersplit_cli.cli.replay import earlier_run, reproducing_command
+from clustersplit_cli.data.destination import PAGE_NAME
+from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
+from clustersplit_cli.data.readers import load
+from clustersplit_cli.data.runs import Run, is_parted, load_parts, load_run
 from clustersplit_cli.errors import InputError
+from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
+from clustersplit_cli.reports.html import render_html
+from clustersplit_cli.reports.html_page import check_available
+from clustersplit_cli.verification.parts import stated_partition
+from clustersplit_cli.verification.recorded import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.data.runs import PartedRun, Run
+    from clustersplit_cli.data.runs import PartedRun
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
 
 def run(context: typer.Context) -> None:
     """Draw an earlier run."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.data.destination import PAGE_NAME
-    from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
-    from clustersplit_cli.data.runs import is_parted, load_parts, load_run
-    from clustersplit_cli.reports.html_page import check_available
-    from clustersplit_cli.verification.recorded import report_of
-
     check_available()
     given = dict(context.params)
     directory, quiet = given["directory"], given["quiet"]
@@ -50,11 +54,6 @@ def run(context: typer.Context) -> None:
 
 def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
     """Compute what the page draws and render it."""
-    from clustersplit_cli.cli.replay import earlier_run, reproducing_command
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.data.runs import Run
-    from clustersplit_cli.reports.html import render_html
-
     content = run.report
     earlier = earlier_run(run.directory, content, given)
     dataset = load(earlier.request, progress)
@@ -67,10 +66,6 @@ def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
 
 
 def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any) -> Portrait:
-    import numpy as np
-
-    from clustersplit_cli.pipeline.local.engine import prepared_split
-
     _refuse_other_rows(run.directory, [run.train, run.val], dataset)
     members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
     with prepared_split(dataset, options, progress) as context:
@@ -80,9 +75,6 @@ def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any,
 def _parts_portrait(
     run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
 ) -> PartsPortrait:
-    from clustersplit_cli.pipeline.local.engine import prepared_partition
-    from clustersplit_cli.verification.parts import stated_partition
-
     _refuse_other_rows(run.directory, list(run.parts.values()), dataset)
     into = stated_partition(content["config"])
     with prepared_partition(dataset, options, into, progress) as context:
@@ -103,8 +95,6 @@ def _refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:
 
 
 def _refuse_other_rows(directory: Path, parts: list[NDArray[np.int64]], dataset: Dataset) -> None:
-    import numpy as np
-
     together = np.sort(np.concatenate(parts))
     if not (all(map(len, parts)) and np.array_equal(together, dataset.rows)):
         raise InputError(

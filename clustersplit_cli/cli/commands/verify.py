@@ -11,7 +11,16 @@ import typer
 
 from clustersplit_cli.cli import engine as scale
 from clustersplit_cli.cli import run as pieces
+from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.cli.output import Output, print_to_stdout
+from clustersplit_cli.cli.replay import replayed_options
+from clustersplit_cli.cli.request import read_request, reading_config
+from clustersplit_cli.data.destination import REPORT_NAME
+from clustersplit_cli.data.readers import load
+from clustersplit_cli.data.readers.fingerprint import content_of
+from clustersplit_cli.data.readers.naming import shown
+from clustersplit_cli.data.runs import is_parted, report_file
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM
 from clustersplit_cli.errors import (
     CheckFailedError,
@@ -20,13 +29,20 @@ from clustersplit_cli.errors import (
     InputError,
     UsageError,
 )
+from clustersplit_cli.reports.json_report import load_report, render_json
+from clustersplit_cli.reports.verification import FAILED, OK, Check, render_verification, verification
+from clustersplit_cli.verification.files import IndexFiles, read_pair, read_run_indices, stated_formats
+from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
+from clustersplit_cli.verification.inputs import locate_inputs
+from clustersplit_cli.verification.parts import PartedClaim, verify_parts
+from clustersplit_cli.verification.parts_in_pieces import verify_parts_in_pieces
+from clustersplit_cli.verification.run import Claim, verify_run, verify_split
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.engines.options import EngineOptions
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.progress import Progress
-    from clustersplit_cli.reports.verification import Check
 
 # A run directory has its own configuration; its files may have moved.
 _MOVABLE = ("label_file", "domain_file", "metadata", "force_train", "force_val")
@@ -39,11 +55,6 @@ _ONLY_FOR_RUNS = ("features", "rerun")
 
 def run(context: typer.Context) -> None:
     """Check a split by this tool or by another."""
-    from clustersplit_cli.cli.console import progress_bar, stderr_console
-    from clustersplit_cli.cli.output import print_to_stdout
-    from clustersplit_cli.reports.json_report import render_json
-    from clustersplit_cli.reports.verification import render_verification, verification
-
     given = dict(context.params)
     said = {name for name in given if was_said(context, name)}
     by_others = given["train"] is not None or given["val"] is not None
@@ -81,11 +92,6 @@ def _refuse_mixture(said: set[str], by_others: bool) -> None:
 
 def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
     """Check a split of which only the index files are known."""
-    from clustersplit_cli.cli.request import read_request
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.verification.files import read_pair
-    from clustersplit_cli.verification.run import verify_split
-
     options = checked_options({name: given[name] for name in ("holdout", "tolerance", "rounding", "memory")})
     request = read_request(path, {**given, "id": None})
     indices = read_pair(given["train"], given["val"])
@@ -94,20 +100,6 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
 
 def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
     """Check a run directory; what cannot even be read is a check that failed."""
-    from clustersplit_cli.cli.output import Output
-    from clustersplit_cli.cli.replay import replayed_options
-    from clustersplit_cli.cli.request import read_request, reading_config
-    from clustersplit_cli.data.destination import REPORT_NAME
-    from clustersplit_cli.data.readers import load
-    from clustersplit_cli.data.readers.fingerprint import content_of
-    from clustersplit_cli.data.runs import is_parted, report_file
-    from clustersplit_cli.reports.json_report import load_report
-    from clustersplit_cli.reports.verification import FAILED, OK, Check
-    from clustersplit_cli.verification.files import read_run_indices, stated_formats
-    from clustersplit_cli.verification.inputs import locate_inputs
-    from clustersplit_cli.verification.parts import PartedClaim, verify_parts
-    from clustersplit_cli.verification.run import Claim, verify_run
-
     text = content_of(report_file(directory))
     try:
         report = load_report(text, source=REPORT_NAME)
@@ -179,13 +171,6 @@ def _in_pieces(
     progress: Progress,
 ) -> Iterator[Check]:
     """Check a run directory whose rows are read in pieces."""
-    from clustersplit_cli.cli.console import stderr_console
-    from clustersplit_cli.cli.output import Output
-    from clustersplit_cli.data.readers.naming import shown
-    from clustersplit_cli.verification.files import IndexFiles, stated_formats
-    from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
-    from clustersplit_cli.verification.run import Claim
-
     if report["plan"]["geometry"] == "dense":
         raise UsageError(
             f"the run in {shown(directory)} has the exact kernel, which takes all rows in one place",
@@ -210,10 +195,6 @@ def _parts_in_pieces(
     progress: Progress,
 ) -> Iterator[Check]:
     """Check what sizes tell of folds or parts whose rows are read in pieces."""
-    from clustersplit_cli.verification.files import stated_formats
-    from clustersplit_cli.verification.parts import PartedClaim
-    from clustersplit_cli.verification.parts_in_pieces import verify_parts_in_pieces
-
     idle = [f"--{name}" for name in ("rerun", "spill") if given[name]]
     if idle:
         raise UsageError(
