@@ -61,6 +61,7 @@ def test_linear_kernels_need_no_matrix(kernel: str, linear: bool) -> None:
         ({"nystrom": "-5"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
         ({"nystrom": "2.5"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
         ({"nystrom": "²"}, "--nystrom must be auto, off or a number", "--nystrom 2000"),
+        ({"memory": "2"}, "--memory '2' is 2 bytes, less than any run takes", "--memory 2GB"),
         ({"memory": "lots"}, "--memory 'lots' is not a size", "--memory 8GB"),
         ({"degree": 0, "kernel": "polynomial"}, "--degree must be at least 1, got 0", "--degree 1"),
         ({"degree": 2}, "--degree has no meaning for the rbf kernel", "--kernel polynomial"),

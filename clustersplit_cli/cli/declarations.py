@@ -73,6 +73,9 @@ MODELS, EVALUATION = "Models", "Evaluation"
 
 FILES = "Parquet (file or directory), Arrow/Feather, CSV, NPY or NPZ"
 FEATURES = _argument(Path, "FEATURES", f"{FILES}.", parser=features_path)
+FEATURES_OR_CONFIG = _argument(
+    Path | None, "FEATURES", f"{FILES}; may be left out with --config.", parser=features_path
+)
 COMPANIONS = "label_file domain_file metadata"
 READING = f"columns label domain {COMPANIONS} id exclude drop_invalid"
 READING_WITHOUT_ID = READING.replace(" id ", " ")
@@ -96,7 +99,7 @@ SPLIT = Command(
     files and report.json. With --parts, any number of parts of any shares.
     """,
     "clustersplit split feats.parquet --h 0.2 --kernel rbf",
-    {"features": FEATURES},
+    {"features": FEATURES_OR_CONFIG},
     _options(
         f"{READING} holdout parts stratify tolerance rounding label_bins keep_together force_train force_val",
         f"{KERNEL} restarts effort max_iter seed solver certify bound {MACHINE}",
@@ -112,7 +115,7 @@ KFOLD = Command(
     report.json. `inspect --k` shows beforehand what each fold would get.
     """,
     "clustersplit kfold feats.parquet --k 5",
-    {"features": FEATURES},
+    {"features": FEATURES_OR_CONFIG},
     _options(
         f"k {READING} stratify tolerance label_bins keep_together",
         f"{KERNEL} restarts effort max_iter seed solver certify {MACHINE}",
@@ -174,6 +177,14 @@ MMD = Command(
         f"{MACHINE} engine spill scheduler",
         text("fail_above", GATES, "X", "Exit with 1 if an MMD is above X."),
         text("fail_below", GATES, "X", "Exit with 1 if an MMD is below X."),
+        text("fail_p", GATES, "P", "Exit with 1 if a p-value is below P; needs --permutations."),
+        text(
+            "fail_below_random",
+            GATES,
+            "X",
+            "Exit with 1 if an MMD is below X times the mean of random regroupings, or of the random splits "
+            "in the report of --split.",
+        ),
         flag(
             "fail_if_invalid",
             GATES,

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -43,6 +43,7 @@ def with_parameters(
         **{option.name: _annotated(option) for option in options},
     }
     defaults = {option.name: option.default for option in options}
+    defaults |= {name: None for name, kind in arguments.items() if type(None) in get_args(get_args(kind)[0])}
     place = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [
         inspect.Parameter(name, place, annotation=kind, default=defaults.get(name, inspect.Parameter.empty))

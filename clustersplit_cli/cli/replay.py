@@ -39,6 +39,7 @@ _RESOLVED_DEFAULTS = {
     ("label", "label"): None,
     ("domain", "domain"): None,
 }
+PATHS_OF_INPUT = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _OF_THE_KERNEL = ("gamma", "degree", "nystrom")
 
 
@@ -52,6 +53,10 @@ def with_earlier_options(
     also : options of the earlier run that the command itself has not.
     """
     if config is None:
+        if context.params["features"] is None:
+            raise UsageError(
+                "missing argument 'FEATURES'", hint="name a file, or an earlier run with --config REPORT"
+            )
         return dict(context.params)
     from clustersplit_cli.verification.recorded import read_report
 
@@ -70,6 +75,13 @@ def with_options_of(
     for name in [*given, *also]:
         if name in OPTIONS and OPTIONS[name].is_replayed and name in earlier and name not in said | overruled:
             given[name] = _as_option(OPTIONS[name], earlier[name], source)
+    if given["features"] is None:
+        from clustersplit_cli.verification.inputs import present, stated_features
+
+        given["features"] = stated_features(source.parent, report, "FEATURES")
+        for name in PATHS_OF_INPUT:
+            if given.get(name) is not None and name not in said:
+                given[name] = present(source.parent, given[name], OPTIONS[name].flag)
     return given
 
 

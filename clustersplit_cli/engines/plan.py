@@ -18,6 +18,9 @@ DEFAULT_LANDMARKS = 2000
 READING_FACTOR = 2.2
 """The readers' promise: peak memory while reading, over the feature matrix's own bytes."""
 
+LEAST_MEMORY = 10**6
+"""A budget below a megabyte is a number whose unit was forgotten."""
+
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -66,7 +69,16 @@ def _limit_files(control_groups: Path, membership: Path) -> Iterator[Path]:
 
 def memory_budget(asked: str | None) -> int:
     """Bytes to plan with: what the user asked for, or a share of what the machine has."""
-    return parse_memory(asked) if asked else int(DEFAULT_SHARE * machine_memory())
+    if not asked:
+        return int(DEFAULT_SHARE * machine_memory())
+    size = parse_memory(asked)
+    if size < LEAST_MEMORY:
+        meant = f"{asked.strip()}GB" if asked.strip().isdigit() and size < 10_000 else "512MB"
+        raise UsageError(
+            f"--memory '{asked}' is {size} byte{'s' * (size != 1)}, less than any run takes",
+            hint=f"name a unit, as in --memory {meant}",
+        )
+    return size
 
 
 @dataclass(frozen=True)

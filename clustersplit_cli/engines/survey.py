@@ -162,8 +162,8 @@ class Surveyor:
         """Look at one batch and its features."""
         found, layout = self.found, self._layout
         keep = np.ones(batch.n_rows, dtype=bool)
-        for place, (word, column, value) in enumerate(layout.exclude):
-            marked, spelled = marked_rows(batch.column(column), word, value)
+        for place, (_, column, value) in enumerate(layout.exclude):
+            marked, spelled = marked_rows(batch.column(column), column, value)
             keep &= ~marked
             found.excluded[place] += int(marked.sum())
             if not found.excluded[place]:
@@ -205,7 +205,7 @@ class Surveyor:
         combined = np.zeros(n_kept, dtype=np.int64)
         columns: list[tuple[NDArray[np.int32], NDArray[Any]]] = []
         for word, column in self._layout.family.items():
-            codes, values = group_values(batch.column(column), word)
+            codes, values = group_values(batch.column(column), column)
             codes = codes[keep]
             missing = batch.first + np.flatnonzero(keep)[codes < 0]
             if len(missing):

@@ -34,11 +34,11 @@ def locate_inputs(
     InputError
         If a file is nowhere.
     """
-    found: dict[str, Path | None] = {"path": moved["features"] or _features(directory, report)}
+    found: dict[str, Path | None] = {"path": moved["features"] or stated_features(directory, report)}
     for name in _COMPANIONS:
         stated: Path | None = getattr(request, name)
         option = f"--{name.replace('_', '-')}"
-        found[name] = moved.get(name) or (None if stated is None else _present(directory, stated, option))
+        found[name] = moved.get(name) or (None if stated is None else present(directory, stated, option))
     return replace(request, **found)  # type: ignore[arg-type]
 
 
@@ -61,9 +61,10 @@ def features_path(report: Mapping[str, Any]) -> Path:
     return Path(f"{found}?{query}") if query else found
 
 
-def _features(directory: Path, report: Mapping[str, Any]) -> Path:
+def stated_features(directory: Path, report: Mapping[str, Any], option: str = "--features") -> Path:
+    """Where the features of a report are now."""
     # A directory such as `.` is everywhere; the first file that was read from it tells which one is meant.
-    return _present(directory, features_path(report), "--features", Path(_files(report)[0]))
+    return present(directory, features_path(report), option, Path(_files(report)[0]))
 
 
 def _files(report: Mapping[str, Any]) -> list[str]:
@@ -74,8 +75,8 @@ def _files(report: Mapping[str, Any]) -> list[str]:
     return paths
 
 
-def _present(directory: Path, path: Path, option: str, file: Path | None = None) -> Path:
-    """Where a path is now; `file`: one below it."""
+def present(directory: Path, path: Path, option: str, file: Path | None = None) -> Path:
+    """Where a path is now, from the working directory or a run's; `file`: one below it."""
     if as_url(path) is not None:
         return path
     for base in (Path(), directory, directory.parent):

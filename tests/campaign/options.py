@@ -206,6 +206,8 @@ MAKERS: dict[str, Maker] = {
     "--permutations": _among(0, 1, 10, 50),
     "--fail-above": _among(0, 0.1, 1e9),
     "--fail-below": _among(0, 0.1, 1e9),
+    "--fail-p": _among(0.05, 0.5, 2),
+    "--fail-below-random": _among(0, 1, 1e9),
     "--witness": _among("witness.parquet", "gone/witness.parquet", "."),
     "--features": lambda rng, place: one_of(rng, [place.written.path, "gone.parquet"]),
     "--output": _among("page.html", "gone/page.html", "."),
@@ -274,6 +276,8 @@ OFTEN: dict[str, float] = {
     "--evaluation": 0.06,
     "--fail-above": 0.03,
     "--fail-below": 0.03,
+    "--fail-p": 0.03,
+    "--fail-below-random": 0.03,
     "--fail-if-invalid": 0.02,
 }
 REPEATABLE = frozenset({"--stratify", "--tolerance", "--exclude", "--format", "--columns"})

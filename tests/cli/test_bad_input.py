@@ -50,6 +50,9 @@ def write_inputs(folder: Path) -> None:
     (folder / "noise.parquet").write_bytes(b"\x93\x01\x02" * 50)
     (folder / "nothing.parquet").write_bytes(b"")
     (folder / "latin.csv").write_bytes("f0,label\n1,caf\xe9\n2,th\xe9\n".encode("latin-1"))
+    (folder / "names.txt").write_text("cat\ndog\ncat\n")
+    (folder / "lines.jsonl").write_text('{"f0": 1.0, "label": "a"}\n' * 20)
+    (folder / "rows.json").write_text('[{"f0": 1.0, "label": "a"}]')
     (folder / "folder").mkdir()
     np.save(folder / "records.npy", np.zeros(0, [("x", "f4", 3), ("label", "i8")]))
     np.savez(folder / "cube.npz", X=X, label=np.zeros((20, 2, 2)))
@@ -102,6 +105,14 @@ CASES = [
     ("folder", 2, ["folder has no Parquet files"], "directory"),
     ("x.npy --label-file short.npy", 2, ["short.npy has 19 rows", "x.npy has 20"], "one row for each row"),
     ("x.npy --metadata short.parquet", 2, ["short.parquet has 3 rows"], "one row for each row"),
+    ("x.npy --label-file names.txt", 2, ["names.txt has 3 rows", "x.npy has 20"], "one row for each row"),
+    ("x.npy --label-file lines.jsonl", 2, ["lines.jsonl is JSON Lines"], "pyarrow.json"),
+    ("lines.jsonl", 2, ["lines.jsonl is JSON Lines, which is not supported"], "pyarrow.json"),
+    ("rows.json", 2, ["rows.json is JSON, which is not supported"], "pandas.read_json"),
+    ("-", 2, ["'-' is standard input"], "write it to a file first"),
+    ("good.parquet --memory 2", 2, ["--memory '2' is 2 bytes"], "--memory 2GB"),
+    ("good.parquet --memory 100KB", 2, ["--memory '100KB' is 100000 bytes"], "--memory 512MB"),
+    ("good.parquet --domain none --stratify label,domain", 2, ["--domain none leaves no"], "drop --domain"),
     ("x.npy --label-file pickled.npy", 2, ["pickled.npy"], "save numbers"),
     ("x.npy", 2, ["no column 'label' in x.npy"], "--label-file FILE or --stratify none"),
     ("x.npy --label 9", 2, ["column 9", "3 columns"], "-3 to 2"),

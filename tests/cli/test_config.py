@@ -266,3 +266,20 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
     assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
     replayed = {option.name for option in OPTIONS.values() if option.is_replayed}
     assert names - of_this_run_only - {"features", "memory", "threads"} == replayed - {"k"}
+
+
+def test_features_may_be_left_out_with_an_earlier_run(split: Split, folder: Path) -> None:
+    np.save(folder / "y.npy", np.arange(120) % 3)
+    assert split("feats.parquet", "--label-file", "y.npy", "--seed", 3, "--out", "a").code == 0
+    assert split("--config", "a/report.json", "--out", "b").code == 0
+    for name in ("train.npy", "val.npy"):
+        assert (folder / "a" / name).read_bytes() == (folder / "b" / name).read_bytes()
+    (folder / "feats.parquet").rename(folder / "moved.parquet")
+    refused = split("--config", "a/report.json", "--out", "c")
+    assert refused.code == 2
+    assert refused.lines == [
+        "error: the input feats.parquet is not there any more",
+        "hint: say where it is with FEATURES",
+    ]
+    assert split("moved.parquet", "--config", "a/report.json", "--out", "c").code == 0
+    assert split().lines[0] == "error: missing argument 'FEATURES'"

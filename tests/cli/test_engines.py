@@ -215,6 +215,10 @@ def test_bad_values_are_named_by_their_row(rows: Path, capsys: pytest.CaptureFix
     )
     assert run(["split", "bad.parquet", "--engine", "stream"]) == 2
     assert "column 'label' has no value in 1 rows: 2" in capsys.readouterr().err
+    renamed = table.rename_columns(["f0", "f1", "species"]).slice(2)
+    pq.write_table(renamed, "own.parquet")
+    assert run(["split", "own.parquet", "--engine", "stream", "--label", "species"]) == 2
+    assert "column 'species' has no value in 1 rows: 0" in capsys.readouterr().err
     assert run(["split", "rows", "--engine", "stream", "--exclude", "domain=sea"]) == 2
     assert "its values: art, photo" in capsys.readouterr().err
 

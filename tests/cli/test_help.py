@@ -157,7 +157,12 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["splt"], "error: no such command 'splt'. Did you mean 'split'?", "hint: see clustersplit --help"),
         (["--nope"], "error: no such option: --nope", "hint: see clustersplit --help"),
-        (["split"], "error: missing argument 'FEATURES'", "hint: see clustersplit split --help"),
+        (
+            ["split"],
+            "error: missing argument 'FEATURES'",
+            "hint: name a file, or an earlier run with --config REPORT",
+        ),
+        (["inspect"], "error: missing argument 'FEATURES'", "hint: see clustersplit inspect --help"),
         (["split", ""], "error: FEATURES is empty", "hint: name a file, or . for the working directory"),
     ],
 )

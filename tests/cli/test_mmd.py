@@ -451,6 +451,36 @@ def test_gates_end_with_one_line_why_and_exit_code_one(
     assert len(said.err.splitlines()) == 1
 
 
+def test_p_values_below_a_level_fail(mmd: MMD, shifted: Path) -> None:
+    call = ("x.parquet", "--by", "domain", "--permutations", "99")
+    smallest = min(pair["p_value"] for pair in mmd(*call)["pairs"])
+    assert smallest == 0.01  # 1 / (1 + 99)
+    said = mmd(*call, "--fail-p", "0.05", code=1)["stderr"].splitlines()[-1]
+    assert said.startswith("error: the p-value of the MMD of ") and "is 0.01, below the 0.05" in said
+    assert mmd("x.parquet", "x.parquet", *call[3:], "--fail-p", "0.05")["pairs"][0]["p_value"] > 0.05
+
+
+def test_a_multiple_of_the_random_mean_is_a_gate(mmd: MMD, shifted: Path) -> None:
+    call = ("x.parquet", "--by", "domain", "--permutations", "50")
+    pairs = mmd(*call)["pairs"]
+    least = min(pair["value"] / pair["random_mean"] for pair in pairs)
+    assert least > 1
+    assert mmd(*call, "--fail-below-random", least * 0.999)["pairs"] == pairs
+    said = mmd(*call, "--fail-below-random", least * 1.001, code=1)["stderr"].splitlines()[-1]
+    assert "times the random mean" in said
+
+
+def test_the_random_mean_of_a_split_is_that_of_its_report(mmd: MMD, folder: Path) -> None:
+    assert run(["split", "feats.parquet", "--effort", "fast", "--nystrom", "30", "--out", "run", "-q"]) == 0
+    stated = json.loads((folder / "run" / "report.json").read_text())
+    times = stated["mmd"]["value"] / stated["baselines"]["random"]["mmd_mean"]
+    for engine in ("local", "stream"):
+        call = ("feats.parquet", "--split", "run", "--engine", engine)
+        assert mmd(*call, "--fail-below-random", times * 0.999)["split"]["random_mean"] > 0
+        assert "times the random mean" in mmd(*call, "--fail-below-random", times * 1.01, code=1)["stderr"]
+    assert run(["mmd", "feats.parquet", "--split", "run", "--gamma", "1", "--fail-below-random", "3"]) == 2
+
+
 def test_gates_look_at_every_pair_of_groups(mmd: MMD, shifted: Path) -> None:
     report = mmd("x.parquet", "--by", "domain")
     values = sorted(pair["value"] for pair in report["pairs"])
@@ -519,6 +549,14 @@ def test_companions_and_their_columns_serve_as_in_split(mmd: MMD, folder: Path) 
         (("feats.parquet", "--by", "label", "--fail-if-invalid"), "needs an evaluation set", "--evaluation"),
         (("feats.parquet", "--by", "label", "--fail-above", "-1"), "--fail-above '-1' is no MMD", "0.1"),
         (("feats.parquet", "--by", "label", "--fail-above", "x"), "--fail-above 'x' is no MMD", "0.1"),
+        (("feats.parquet", "--by", "label", "--fail-p", "2"), "'2' is no level", "--fail-p 0.05"),
+        (("feats.parquet", "--by", "label", "--fail-p", "0.05"), "needs permutations", "--permutations 1000"),
+        (
+            ("feats.parquet", "--by", "label", "--fail-p", "0.05", "--permutations", "19"),
+            "with 19 no p-value is below it",
+            "--permutations 1000",
+        ),
+        (("feats.parquet", "--by", "label", "--fail-below-random", "3"), "needs random regroupings", "100"),
         (
             ("feats.parquet", "--by", "label", "--fail-above", "1", "--fail-below", "2"),
             "no MMD is at least 2 and at most 1",

@@ -16,7 +16,7 @@ from clustersplit_cli.reports.summary import Notice, Timing, ToolVersions
 
 def pair(first: str, second: str, value: float | None, **more: Any) -> summary.PairSummary:
     square = None if value is None else value**2
-    return summary.PairSummary(first, second, value, square, more.get("p_value"), more.get("cells"))
+    return summary.PairSummary(first, second, value, square, more.get("p_value"), None, more.get("cells"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 def run(context: typer.Context) -> None:
     """Check everything that can be checked, then read, measure and show."""
     watch = Stopwatch()
-    limits = read_limits(context.params)
+    gates = Gates.from_options(context.params)
     task = MMDInput.from_options(context)
     given = task.given
     console = stderr_console()
@@ -46,7 +47,7 @@ def run(context: typer.Context) -> None:
             render_notices(report.warnings, console=console)
         else:
             render_mmd(report, [], console=console)
-        return check_gates(report, *limits, if_invalid=given["fail_if_invalid"])
+        return check_gates(report, gates)
     if given["witness"] is not None:
         for line in recover(given["witness"]):
             console.print(f"note: {line}", soft_wrap=True)
@@ -74,7 +75,7 @@ def run(context: typer.Context) -> None:
         render_notices(answer.report.warnings, console=console)
     else:
         render_mmd(answer.report, outputs, console=console)
-    check_gates(answer.report, *limits, if_invalid=given["fail_if_invalid"])
+    check_gates(answer.report, gates)
 
 
 def _write_witness(given: Mapping[str, Any], comparison: Comparison, answer: Answer) -> list[Path]:
@@ -95,37 +96,77 @@ def _write_witness(given: Mapping[str, Any], comparison: Comparison, answer: Ans
     return [given["witness"]]
 
 
-def read_limits(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Read --fail-above and --fail-below."""
-    above, below = _limit("--fail-above", given["fail_above"]), _limit("--fail-below", given["fail_below"])
-    if above is not None and below is not None and below > above:
-        raise UsageError(
-            f"no MMD is at least {below:g} and at most {above:g}",
-            hint="--fail-below must not be larger than --fail-above",
+@dataclass(frozen=True)
+class Gates:
+    """What the user asked to hold; None: did not ask."""
+
+    above: float | None
+    below: float | None
+    p: float | None
+    below_random: float | None
+    if_invalid: bool
+
+    @classmethod
+    def from_options(cls, given: Mapping[str, Any]) -> Gates:
+        """Read --fail-above and its like."""
+        above, below = (
+            _limit("--fail-above", given["fail_above"]),
+            _limit("--fail-below", given["fail_below"]),
         )
-    return above, below
+        if above is not None and below is not None and below > above:
+            raise UsageError(
+                f"no MMD is at least {below:g} and at most {above:g}",
+                hint="--fail-below must not be larger than --fail-above",
+            )
+        times = _limit("--fail-below-random", given["fail_below_random"], "multiple of the random mean", "3")
+        return cls(above, below, _level(given), times, given["fail_if_invalid"])
 
 
-def _limit(option: str, text: str | None) -> float | None:
+def _limit(option: str, text: str | None, what: str = "MMD", example: str = "0.1") -> float | None:
     if text is None:
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not (math.isfinite(value) and value >= 0):
-        raise UsageError(f"{option} '{text}' is no MMD", hint=f"a number of at least 0: {option} 0.1")
+        raise UsageError(
+            f"{option} '{text}' is no {what}", hint=f"a number of at least 0: {option} {example}"
+        )
     return value
 
 
-def check_gates(report: MMDReport, above: float | None, below: float | None, *, if_invalid: bool) -> None:
+def _level(given: Mapping[str, Any]) -> float | None:
+    """Read --fail-p, which takes as many permutations as a p-value below it needs."""
+    text = given["fail_p"]
+    if text is None:
+        return None
+    value, count = _number(text), given["permutations"]
+    if not 0 < value < 1:
+        raise UsageError(
+            f"--fail-p '{text}' is no level of a test", hint="a number between 0 and 1: --fail-p 0.05"
+        )
+    if not count or 1 / (1 + count) >= value:  # the smallest p-value that there can be
+        needed = max(1000, math.ceil(10 / value))
+        found = f"with {count} no p-value is below it" if count else "and there are none"
+        raise UsageError(f"--fail-p {text} needs permutations, {found}", hint=f"add --permutations {needed}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def check_gates(report: MMDReport, gates: Gates) -> None:
     """Fail if what the user asked for does not hold.
 
     The limits are for the sides of a split, not for their distances to an evaluation set; for the pairs of
     any other comparison, all of them.
     """
+    above, below, level, times = gates.above, gates.below, gates.p, gates.below_random
     pairs = report.pairs if report.mmd is None else report.pairs[:1]
-    for pair in pairs if above is not None or below is not None else ():
+    is_asked = any(limit is not None for limit in (above, below, level, times))
+    for pair in pairs if is_asked else ():
         name = f"MMD of {pair.first} and {pair.second}"
         if pair.value is None:
             raise CheckFailedError(f"the {name} is undefined", hint="use --estimator biased")
@@ -133,7 +174,18 @@ def check_gates(report: MMDReport, above: float | None, below: float | None, *, 
             raise CheckFailedError(f"the {name} is {pair.value:.6g}, above the {above:g} of --fail-above")
         if below is not None and pair.value < below:
             raise CheckFailedError(f"the {name} is {pair.value:.6g}, below the {below:g} of --fail-below")
-    if if_invalid and report.validity is not None and not report.validity.valid:
+        if level is not None and pair.p_value is not None and pair.p_value < level:
+            raise CheckFailedError(
+                f"the p-value of the {name} is {pair.p_value:.3g}, below the {level:g} of --fail-p"
+            )
+        random = pair.random_mean
+        if random is None and report.split is not None:
+            random = report.split.random_mean
+        if times is not None and random is not None and pair.value < times * random:
+            raise CheckFailedError(
+                f"the {name} is {pair.value:.6g}, less than {times:g} times the random mean {random:.6g}"
+            )
+    if gates.if_invalid and report.validity is not None and not report.validity.valid:
         between, *others = (
             "undefined" if value is None else f"{value:.6g}"
             for value in (

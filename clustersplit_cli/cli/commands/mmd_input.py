@@ -82,6 +82,14 @@ class MMDInput:
             given["nystrom"] = "off"
         checked = checked_options({name: given[name] for name in _MEASURING_OPTIONS})
         reuses = run is not None and not any(was_said(context, name) for name in _KERNEL_OPTIONS)
+        if (
+            given["fail_below_random"] is not None
+            and not given["permutations"]
+            and not (reuses and not within)
+        ):
+            raise UsageError(
+                "--fail-below-random needs random regroupings to compare with", hint="add --permutations 100"
+            )
         return cls(given, checked, within, run, reuses)
 
     @property
@@ -97,7 +105,9 @@ class MMDInput:
         """What the split's own report says of it."""
         if self.run is None:
             return None
-        return EarlierReport(str(self.run.directory), self.run.report["mmd"]["value"], same_input, False)
+        stated = self.run.report
+        random = stated["baselines"]["random"]["mmd_mean"]
+        return EarlierReport(str(self.run.directory), stated["mmd"]["value"], random, same_input, False)
 
     def inputs(self) -> list[Path]:
         """Every file or directory that will be read."""
@@ -204,10 +214,11 @@ class MMDInput:
     def _earlier(self, run: Run, comparison: Comparison) -> Any:
         """What the split's report says of the same rows."""
         value = float(run.report["mmd"]["value"])
+        random = float(run.report["baselines"]["random"]["mmd_mean"])
         files = run.report["input"]["files"]
         before = [file["sha256"] for file in files if file["role"] == "features"]
         now = [file.sha256 for file in comparison.files if file.role == "features"][: len(before)]
-        return EarlierReport(str(run.directory), value, before == now, self.reuses_report)
+        return EarlierReport(str(run.directory), value, random, before == now, self.reuses_report)
 
 
 def _check_form(given: Mapping[str, Any]) -> None:

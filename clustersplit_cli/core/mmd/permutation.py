@@ -37,6 +37,11 @@ class Permuted:
         as_far = self.squared[1:] >= self.squared[0] - self.resolution
         return float((1 + int(as_far.sum())) / len(self.squared))
 
+    @property
+    def random_mean(self) -> float:
+        """The mean MMD of the regroupings."""
+        return float(np.sqrt(np.maximum(self.squared[1:], 0.0)).mean())
+
 
 def regroupings(first: int, second: int, count: int, rng: np.random.Generator) -> Draws:
     """Draw who is in the first group, shape (first + second, 1 + count); column 0 is the given grouping."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEATURE_KEYS = ("X", "features", "embeddings")
+USUAL_KEYS = {"label": "y", "domain": "groups"}
+"""What labels and domains are called beside X, where there is no array of the word itself."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,10 @@ class ArchiveSource:
 
     def find(self, word: str) -> str | None:
         """Return the name of the column the user means, or None."""
-        return word if word in self.columns else None
+        if word in self.columns:
+            return word
+        usual = USUAL_KEYS.get(word)
+        return usual if usual in self.columns else None
 
     def read(self, names: Sequence[str]) -> pa.Table:
         """Read whole columns."""

@@ -25,7 +25,7 @@ def encode(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) -> Categ
     Parameters
     ----------
     column : text, integers, booleans, categories of these, or whole numbers stored as floats.
-    word : what the user calls it.
+    word : its name in the file.
     rows : (m,) the rows that take part; a missing value in another row is no matter.
     """
     codes, values = _dictionary(_groupable(column, word), word)
@@ -67,11 +67,11 @@ def restrict(categories: Categories, kept: NDArray[np.bool_]) -> Categories:
     return _compact(categories.codes[kept], np.array(categories.values, dtype=object))
 
 
-def rows_with_value(column: pa.ChunkedArray, word: str, value: str) -> NDArray[np.bool_]:
+def rows_with_value(column: pa.ChunkedArray, word: str, name: str, value: str) -> NDArray[np.bool_]:
     """Mark the rows whose value is written as `value`; it must occur."""
-    marked, spelled = marked_rows(column, word, value)
+    marked, spelled = marked_rows(column, name, value)
     if not marked.any():
-        raise value_never_occurs(word, value, spelled)
+        raise value_never_occurs(word, name, value, spelled)
     return marked
 
 
@@ -101,10 +101,10 @@ def _is_nothing(item: object) -> bool:
     return item is None or (isinstance(item, float) and math.isnan(item))
 
 
-def value_never_occurs(word: str, value: str, spelled: Iterable[str]) -> InputError:
-    """Refuse to exclude a value that no row has."""
+def value_never_occurs(word: str, name: str, value: str, spelled: Iterable[str]) -> InputError:
+    """Refuse to exclude a value that no row has; `name` is that of the column that the word means."""
     return InputError(
-        f"--exclude {word}={value}: column {word!r} never has the value {value!r}",
+        f"--exclude {word}={value}: column {name!r} never has the value {value!r}",
         hint=f"its values: {listed(sorted(spelled), 10)}",
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clustersplit_cli.data.readers.arrow_values import ArrowChunk, describe_all
-from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.readers.fingerprint import stamp, text_of
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.readers.source import Column, reading
 from clustersplit_cli.errors import InputError
@@ -116,6 +116,36 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class LinesSource:
+    """Text with one value a line, for the rows of another file: what its values spell, as in a CSV."""
+
+    def __init__(self, path: Path, role: str) -> None:
+        self.path = path
+        self.stamps = (stamp(path),)
+        self.notes: tuple[tuple[str, str], ...] = ()
+        self.default_features: str | None = None
+        self.n_rows: int | None = None
+        self.columns: Mapping[str, Column] = {role: Column(role, "text", None)}
+
+    def find(self, word: str) -> str | None:
+        """Return the one column there is."""
+        return next(iter(self.columns))
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Read the values; an empty line is a row without one."""
+        import pyarrow as pa
+
+        lines = text_of(self.path).removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+        if not lines[-1]:  # the last line may end like the others
+            lines.pop()
+        self.n_rows = len(lines)
+        return pa.table({name: typed(pa.array(lines, pa.string())) for name in names})
+
+    def scan(self, names: Sequence[str]) -> Iterator[ArrowChunk]:
+        """Refuse: companions hold no features."""
+        raise InputError(f"{shown(self.path)} holds no features")
 
 
 _NULL_WORDS = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null")

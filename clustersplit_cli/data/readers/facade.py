@@ -98,7 +98,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         n_rows = columns.n_rows
         excluded = np.zeros(n_rows, np.bool_)
         for word, place, value in roles.exclude:
-            excluded |= rows_with_value(columns.at(place), word, value)
+            excluded |= rows_with_value(columns.at(place), word, place.column, value)
         kept = ~excluded
         rows = np.flatnonzero(kept)
         _check_enough(len(rows), f"only {len(rows)} of {n_rows} rows are left after --exclude")
@@ -106,10 +106,12 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         categories = {}
         for word, place in roles.family.items():
             if word == LABEL and request.label_bins is not None:
-                categories[word], found = bin_numbers(columns.at(place), word, rows, request.label_bins)
+                categories[word], found = bin_numbers(
+                    columns.at(place), place.column, rows, request.label_bins
+                )
                 notes += found
             else:
-                categories[word] = encode(columns.at(place), word, rows)
+                categories[word] = encode(columns.at(place), place.column, rows)
         units = (
             None
             if roles.together is None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from clustersplit_cli.data.readers import arrays, ipc, parquet
 from clustersplit_cli.data.readers import arrays as npy
-from clustersplit_cli.data.readers.delimited import CsvSource
+from clustersplit_cli.data.readers.delimited import CsvSource, LinesSource
 from clustersplit_cli.data.readers.fingerprint import read_head, stamp
 from clustersplit_cli.data.readers.naming import as_url, shown
 from clustersplit_cli.data.readers.source import Source, reading
 from clustersplit_cli.errors import InputError
 
 _HEAD = 4096
+STDIN = "-"
 _MAGIC = {
     b"PAR1": "Parquet",
     b"ARROW1": "Arrow",
@@ -40,6 +42,12 @@ _BY_SUFFIX = {
     ".npz": "NPZ",
 }
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_JSON_OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*\"")
+_JSON_CURE = (
+    "convert it: python -c 'import sys, pyarrow.json as j, pyarrow.parquet as p; "
+    'p.write_table(j.read_json(sys.argv[1]), "feats.parquet")\' '
+)
 _SUPPORTED = "Parquet, Arrow/Feather, CSV, NPY and NPZ can be read"
 
 
@@ -70,20 +78,26 @@ def open_table(path: Path) -> Source:
 def open_companion(path: Path, role: str) -> Source:
     """Open a file of labels or domains."""
     format_ = "a directory" if _is_directory(path) else detect(path)
-    if format_ != "NPY":
+    if format_ not in ("NPY", "CSV"):
         raise InputError(
-            f"{shown(path)} is {format_}, but --{role}-file needs a NPY array",
+            f"{shown(path)} is {format_}, but --{role}-file needs a NPY array or text, one value a line",
             hint=f"save it with numpy.save, or give a table with --metadata and its column with --{role}",
         )
-    with reading(path, format_):
-        return arrays.CompanionSource(path, role)
+    with reading(path, "text" if format_ == "CSV" else format_):
+        return LinesSource(path, role) if format_ == "CSV" else arrays.CompanionSource(path, role)
 
 
 def detect(path: Path) -> str:
     """Return the name of a file's format, or explain why it has none."""
+    if str(path) == STDIN and not os.path.lexists(path):
+        raise InputError(
+            "'-' is standard input, which cannot be read a second time to verify a split",
+            hint="write it to a file first: command > feats.csv",
+        )
     if not stamp(path).bytes:
         raise InputError(f"{shown(path)} is empty (0 bytes)", hint=_SUPPORTED)
     head = read_head(path, _HEAD)
+    _refuse_json(path, head)
     for magic, format_ in _MAGIC.items():
         if head.startswith(magic):
             return format_
@@ -107,6 +121,17 @@ def detect(path: Path) -> str:
         )
         raise InputError(f"{shown(path)}: {wanted}", hint=f"check how the file was written; {_SUPPORTED}")
     return "CSV"
+
+
+def _refuse_json(path: Path, head: bytes) -> None:
+    """Name JSON and JSON Lines, which would look like a CSV of one odd column."""
+    lines = _JSON_OBJECT.match(head)
+    if lines is None and not (path.suffix.lower() in _JSON_SUFFIXES and _is_text(head)):
+        return
+    is_list = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    name = "JSON" if is_list or path.suffix.lower() == ".json" else "JSON Lines"
+    cure = "convert it to Parquet with pandas.read_json" if name == "JSON" else _JSON_CURE + shown(path)
+    raise InputError(f"{shown(path)} is {name}, which is not supported", hint=f"{cure}; {_SUPPORTED}")
 
 
 def _is_directory(path: Path) -> bool:

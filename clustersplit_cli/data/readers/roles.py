@@ -11,6 +11,8 @@ from clustersplit_cli.data.readers.source import Source
 from clustersplit_cli.errors import InputError, UsageError
 
 LABEL, DOMAIN = "label", "domain"
+NO_DOMAIN = "none"
+"""Stands for a domain column: there is none, whatever columns there are."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class _Finder:
             if name is not None:
                 raise UsageError(f"--{role} and --{role}-file are both given", hint="give one of them")
             return Place(role, role)
+        if role == DOMAIN and name == NO_DOMAIN:
+            return None
         place = self._find(role if name is None else name)
         if place is None and name is not None:
             raise self._missing(name, f"--{role}")
@@ -123,6 +127,11 @@ class _Finder:
 
     def _missing(self, word: str, option: str | None = None) -> InputError:
         """Name the columns that come closest."""
+        if word == DOMAIN and self._request.domain == NO_DOMAIN:
+            return InputError(
+                f"--domain {NO_DOMAIN} leaves no column for {word!r}",
+                hint="drop --domain, or name the column",
+            )
         sources = [source for source in (self._inputs.features, self._inputs.metadata) if source is not None]
         where = " or ".join(shown(source.path) for source in sources)
         near = suggestion(word, [name for source in sources for name in source.columns])

@@ -56,12 +56,15 @@ class UnitMeasure:
 
 @dataclass(frozen=True)
 class PairMeasure:
-    """Two parts; the square is the mean over units weighted by rows, NaN if it is undefined in all."""
+    """Two parts; the square is the mean over units weighted by rows, NaN if it is undefined in all.
+
+    `permuted` is the same mean of regroupings.
+    """
 
     first: int
     second: int
     squared: float
-    p_value: float | None
+    permuted: Permuted | None
     units: tuple[UnitMeasure, ...]
 
 
@@ -193,7 +196,7 @@ def _combined(pair: tuple[int, int], within: Sequence[UnitMeasure]) -> PairMeasu
         return PairMeasure(*pair, float("nan"), None, tuple(within))
     weights = _weights(usable)
     squared = sum(weight * unit.squared for weight, unit in zip(weights, usable, strict=True))
-    p_value = None
+    combined = None
     permuted = [unit.permuted for unit in usable if unit.permuted is not None]
     if permuted:
         together = sum(
@@ -201,8 +204,8 @@ def _combined(pair: tuple[int, int], within: Sequence[UnitMeasure]) -> PairMeasu
             np.zeros_like(permuted[0].squared),
         )
         resolution = sum(weight * part.resolution for weight, part in zip(weights, permuted, strict=True))
-        p_value = Permuted(together, resolution).p_value
-    return PairMeasure(*pair, float(squared), p_value, tuple(within))
+        combined = Permuted(together, resolution)
+    return PairMeasure(*pair, float(squared), combined, tuple(within))
 
 
 def _weights(units: Sequence[UnitMeasure]) -> list[float]:

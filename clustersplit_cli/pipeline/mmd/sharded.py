@@ -69,7 +69,7 @@ def mmd_in_pieces(
     state, kernel, memory = found.refined.split.state, context.kernel.prepared.kernel, context.memory
     squared = state.mmd_squared
     value = max(squared, 0.0) ** 0.5
-    pair = summary.PairSummary("train", "val", value, squared, None, None)
+    pair = summary.PairSummary("train", "val", value, squared, None, None, None)
     dataset = context.dataset()
     return summary.MMDReport(
         schema_version=summary.MMD_SCHEMA_VERSION,

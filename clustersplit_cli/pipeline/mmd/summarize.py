@@ -96,7 +96,8 @@ def _pair(comparison: Comparison, pair: PairMeasure) -> summary.PairSummary:
         second=comparison.parts[pair.second].name,
         value=_root(pair.squared),
         squared=_defined(pair.squared),
-        p_value=pair.p_value,
+        p_value=None if pair.permuted is None else pair.permuted.p_value,
+        random_mean=None if pair.permuted is None else pair.permuted.random_mean,
         cells=None if comparison.cells is None else tuple(_cell(comparison, unit) for unit in pair.units),
     )
 

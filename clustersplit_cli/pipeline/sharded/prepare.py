@@ -276,11 +276,11 @@ def _cells(layout: Layout, found: Found) -> Cells:
 
 def _refuse(layout: Layout, found: Found) -> None:
     """Refuse what no split can be made from."""
-    for place, (word, _, value) in enumerate(layout.exclude):
+    for place, (word, name, value) in enumerate(layout.exclude):
         if not found.excluded[place]:
-            raise value_never_occurs(word, value, found.spelled[place])
+            raise value_never_occurs(word, name, value, found.spelled[place])
     for word, (count, first) in found.missing.items():
-        raise no_value(word, count, first)
+        raise no_value(layout.family[word], count, first)
     kept = found.n_kept + (found.n_invalid if not layout.drop_invalid else 0)
     if found.n_invalid and not layout.drop_invalid:
         more = f" and {found.n_invalid - 3} more" if found.n_invalid > 3 else ""

@@ -74,13 +74,17 @@ class CellDiscrepancy:
 
 @dataclass(frozen=True)
 class PairSummary:
-    """Two groups; within cells, the square is the mean of the cells' weighted by their rows."""
+    """Two groups; within cells, the square is the mean of the cells' weighted by their rows.
+
+    `random_mean` is the mean MMD of the regroupings of the permutation test.
+    """
 
     first: str
     second: str
     value: float | None
     squared: float | None
     p_value: float | None
+    random_mean: float | None
     cells: tuple[CellDiscrepancy, ...] | None
 
 
@@ -134,10 +138,11 @@ class ColumnShift:
 
 @dataclass(frozen=True)
 class EarlierReport:
-    """What the report of the split says, to compare with."""
+    """What the report of the split says, to compare with; `random_mean` is of its random splits."""
 
     directory: str
     mmd: float | None
+    random_mean: float | None
     same_input: bool
     reused: bool
 

@@ -135,6 +135,30 @@ def test_companion_arrays_are_aligned_by_row(labels, save, read, features) -> No
     assert [file.role for file in dataset.files] == ["features", "label", "domain"]
 
 
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_companions_may_be_text_with_one_value_a_line(ending, tmp_path, save, read, features) -> None:
+    (tmp_path / "label.txt").write_bytes((ending.join(["cat", "dog"] * 6) + ending).encode())
+    (tmp_path / "domain.txt").write_bytes(ending.join(map(str, [1, 1, 2, 2, 3, 3] * 2)).encode())
+    dataset = read(
+        save(features, "data.npy"), label_file=tmp_path / "label.txt", domain_file=tmp_path / "domain.txt"
+    )
+    check(dataset, features, names=("0", "1", "2"))
+
+
+def test_an_empty_line_of_a_companion_is_a_row_without_a_value(tmp_path, save, read, features) -> None:
+    (tmp_path / "label.txt").write_text("cat\n\n" * 6)
+    with pytest.raises(InputError, match="column 'label' has no value in 6 rows: 1, 3, 5"):
+        read(save(features, "data.npy"), label_file=tmp_path / "label.txt")
+
+
+def test_an_archive_of_x_y_and_groups_has_labels_and_domains(save, read, features) -> None:
+    named = {"y": np.array(["cat", "dog"] * 6), "groups": np.array([1, 1, 2, 2, 3, 3] * 2)}
+    dataset = read(save({"X": features, **named}, "data.npz"))
+    check(dataset, features, names=("X[0]", "X[1]", "X[2]"), columns=("X",))
+    other = save({"X": features, **named, "label": np.arange(12)}, "both.npz")
+    assert read(other).categories["label"].values == tuple(range(12))
+
+
 def test_a_structured_array_has_its_fields_as_columns(save, read, features) -> None:
     records = np.zeros(12, [("f0", "f4"), ("label", "U3"), ("f1", ">f4"), ("domain", "i2"), ("f2", "f4")])
     for j in range(3):

@@ -260,6 +260,25 @@ def test_a_domain_that_is_asked_for_but_absent_is_an_error(save, read) -> None:
     assert "--domain NAME" in caught.value.hint
 
 
+def test_no_domains_can_be_asked_for(save, read) -> None:
+    path = save(with_columns(label=["a", "b"] * 2, domain=["p", "q"] * 2), "data.parquet")
+    assert list(read(path).categories) == ["label", "domain"]
+    assert list(read(path, domain="none").categories) == ["label"]
+    with pytest.raises(InputError, match="--domain none leaves no column for 'domain'"):
+        read(path, domain="none", stratify=("label", "domain"))
+
+
+def test_errors_name_the_users_own_column(save, read) -> None:
+    path = save(with_columns(species=["a", None, "b", "b"], site=[0.5, 1.0, 1.0, 1.0]), "data.parquet")
+    with pytest.raises(InputError, match="column 'species' has no value in 1 rows: 1") as caught:
+        read(path, label="species")
+    assert "--exclude species=" in caught.value.hint
+    with pytest.raises(InputError, match="column 'site' holds numbers that are not whole"):
+        read(path, label="species", domain="site", exclude=(("label", ""),))
+    with pytest.raises(InputError, match="--exclude label=c: column 'species' never has"):
+        read(path, label="species", exclude=(("label", "c"),))
+
+
 def test_ids_cover_all_rows_and_may_repeat(save, read) -> None:
     path = save(with_columns(label=["a", "b", "a", "c"], key=["k", "k", "l", "m"]), "data.parquet")
     dataset = read(path, id_column="key", exclude=(("label", "c"),))
