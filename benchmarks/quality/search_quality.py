@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks import harness
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features, moments
@@ -121,7 +122,7 @@ def studies(seeds: int, starts: int, only: str) -> Iterator[Found]:
                 for cells, data in tables.items():
                     columns = {word: (c.codes, c.values) for word, c in data.categories.items()}
                     table = joint_cells(columns, len(data.rows))
-                    problem = Problem(geometry, make_constraints(table, Fraction("0.2")))
+                    problem = Problem(geometry, split_quotas(table, Fraction("0.2")).validation)
                     yield study(f"{dataset}, {width}, {cells}", problem, workers, seeds, starts)
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.quality.search_quality import geometry_of, reach
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, discrepancy
@@ -45,7 +46,7 @@ def generated(
     X = 0.5 * of_label[label] + 0.5 * of_domain[domain] + of_group[group] + noise
     words = {"label": (label, range(cells[0])), "domain": (domain, range(cells[1]))}
     geometry = geometry_of(X.astype(np.float32), WIDTHS[kernel], workers)
-    return Problem(geometry, make_constraints(joint_cells(words, n), Fraction("0.2")))
+    return Problem(geometry, split_quotas(joint_cells(words, n), Fraction("0.2")).validation)
 
 
 def losses(problem: Problem, workers: Workers, seeds: int) -> list[float]:

@@ -19,7 +19,8 @@ from sklearn import datasets
 from benchmarks import harness
 from benchmarks.quality.search_quality import geometry_of, reach
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Problem, discrepancy
@@ -35,7 +36,7 @@ def row(name: str, width: str, workers: Workers, seeds: int) -> str:
     found = getattr(datasets, f"load_{name}")()
     X = (found.data - found.data.mean(axis=0)) / np.maximum(found.data.std(axis=0), 1e-12)
     values, codes = np.unique(found.target, return_inverse=True)
-    limits = make_constraints(joint_cells({"label": (codes, values)}, len(X)), Fraction("0.2"))
+    limits = split_quotas(joint_cells({"label": (codes, values)}, len(X)), Fraction("0.2")).validation
     problem = Problem(geometry_of(X.astype(np.float32), width, workers), limits)
     dtype = problem.geometry.search_dtype
     starts = random_splits(limits, np.random.default_rng(1).spawn(200))

@@ -30,7 +30,7 @@ def relative_changes(problem: Problem, members: Members) -> np.ndarray:
     step = 1.0 / members.sum() + 1.0 / (~members).sum()
     found = []
     for cell in range(len(limits.target)):
-        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+        rows = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]]
         val, train = rows[members[rows]], rows[~members[rows]]
         own = np.diag(problem.geometry.block(val, val))[:, None] + np.diag(
             problem.geometry.block(train, train)

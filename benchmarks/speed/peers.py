@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import harness
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
@@ -106,7 +107,7 @@ def main() -> None:
     with pool() as workers, harness.workspace() as folder:
         prepared = prepare(Features(X), "rbf", "scale", 3, workers, np.random.default_rng(0))
         columns = {word: (c.codes, c.values) for word, c in data.categories.items()}
-        limits = make_constraints(joint_cells(columns, len(X)), Fraction("0.2"))
+        limits = split_quotas(joint_cells(columns, len(X)), Fraction("0.2")).validation
         problem = Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
         n_val = int(limits.target.sum())
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Cells, Constraints
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
@@ -64,16 +65,16 @@ class Strategy(Protocol):
         """Choose."""
 
 
-def total_only(constraints: Constraints) -> Constraints:
+def total_only(constraints: ValidationQuotas) -> ValidationQuotas:
     """The same number of validation rows, taken from one cell of all rows."""
     return of_size(constraints.n, int(constraints.target.sum()))
 
 
-def of_size(n: int, n_val: int) -> Constraints:
+def of_size(n: int, n_val: int) -> ValidationQuotas:
     """Any validation rows among n, of the given number."""
     wanted = np.array([n_val], dtype=np.int64)
     cells = Cells(np.zeros(n, dtype=np.int64), ({},), np.array([n], dtype=np.int64))
-    return Constraints(cells, wanted, wanted, wanted, np.arange(n), np.array([0, n], dtype=np.int64))
+    return ValidationQuotas.exactly(cells, wanted)
 
 
 def random_split(context: StrategyContext, rng: np.random.Generator) -> Members:
@@ -130,7 +131,7 @@ def greedy(context: StrategyContext, rng: np.random.Generator) -> Members:
 
 
 def gaining_pairs(
-    members: Members, difference: NDArray[np.float64], constraints: Constraints
+    members: Members, difference: NDArray[np.float64], constraints: ValidationQuotas
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pair rows that gain by changing places: the k-th most eager of either side of a cell, while they gain.
 
@@ -230,9 +231,7 @@ def _halve(factors: Floats, wanted: int, workers: Workers, rng: np.random.Genera
     n = len(factors)
     if len(factors) < 2 or wanted in (0, n):
         return np.arange(n) < wanted
-    quota = np.array([wanted], dtype=np.int64)
-    cells = Cells(np.zeros(n, dtype=np.int64), ({},), np.array([n], dtype=np.int64))
-    limits = Constraints(cells, quota, quota, quota, np.arange(n), np.array([0, n], dtype=np.int64))
+    limits = of_size(n, wanted)
     problem = Problem(low_rank_geometry(factors, workers), limits)
     # Eigenvectors of the factors pay only where rows are many; where all rows are equal there are none.
     starts = (

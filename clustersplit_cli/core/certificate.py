@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, solve_program, solve_transport
 from clustersplit_cli.core.assignment.highs import solve
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Constraints, Labels
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.program import Limits
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.search.partition import PartAssigner, PartitionMeasures
 from clustersplit_cli.core.search.problem import Evaluation, Members
@@ -43,7 +44,7 @@ class FixedPoint:
 def certify_by_cbc(
     evaluation: Evaluation,
     members: Members,
-    constraints: Constraints,
+    constraints: ValidationQuotas,
     program: AssignmentProgram | None = None,
 ) -> FixedPoint:
     """Solve both orientations as relaxed linear programs with PuLP and CBC.
@@ -99,7 +100,9 @@ def certify_program(
     return judged
 
 
-def certify_by_threshold(evaluation: Evaluation, members: Members, constraints: Constraints) -> FixedPoint:
+def certify_by_threshold(
+    evaluation: Evaluation, members: Members, constraints: ValidationQuotas
+) -> FixedPoint:
     """Use the closed form: the split must cost what every cell's cheapest rows cost, either way round."""
     difference = evaluation.difference
     selection = Selection(constraints)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.thresholds import Thresholds, find_thresholds, ordered_keys
 from clustersplit_cli.core.certificate import GAP_TOLERANCE, SMALLEST_OBJECTIVE, FixedPoint
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.factored import FactoredKernel, SplitState
 from clustersplit_cli.core.search.starts import at_targets
@@ -29,7 +29,7 @@ class Ground:
     """Where a descent takes place: the rows, what they must meet, and their kernel."""
 
     engine: Engine
-    limits: Constraints
+    limits: ValidationQuotas
     kernel: FactoredKernel
 
 
@@ -83,7 +83,7 @@ def choose(engine: Engine, source: KeySource, quotas: NDArray[np.int64]) -> Thre
     )
 
 
-def at_target_counts(limits: Constraints) -> NDArray[np.int64]:
+def at_target_counts(limits: ValidationQuotas) -> NDArray[np.int64]:
     """Every cell's target, adjusted where a side would be empty."""
     return at_targets(limits).constraints.lower
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, bounded
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.engines.descent import choose
 from clustersplit_cli.engines.executor import Engine
@@ -58,14 +57,3 @@ def stratified_numbers(
     source = Uniform.of([rng])
     rule = ByThreshold(source, choose(engine, source, wanted[:, None]))
     return np.concatenate(engine.run(Chosen(rule)))
-
-
-def sample_limits(limits: Constraints, codes: NDArray[np.int64]) -> Constraints:
-    """The same cells and shares on a sample that touches every cell."""
-    sizes = np.bincount(codes, minlength=len(limits.target))
-    share = sizes / limits.cells.sizes
-    lower, target, upper = (
-        np.floor(bound * share + 0.5).astype(np.int64)
-        for bound in (limits.lower, limits.target, limits.upper)
-    )
-    return bounded(Cells(codes, limits.cells.names, sizes), target, lower, upper)

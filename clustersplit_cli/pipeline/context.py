@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells
 from clustersplit_cli.core.constraints.groups import GroupParts, form_parts
-from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
+from clustersplit_cli.core.constraints.quotas import Quotas, fold_quotas, part_quotas
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.duplicates import row_identities
 from clustersplit_cli.core.geometry.dense import dense_geometry
@@ -162,7 +162,7 @@ class PartitionOptions:
     folds: int | None = None
     parts: tuple[tuple[str, Fraction], ...] = ()
 
-    def quotas(self, dataset: Dataset, options: CheckedOptions) -> PartQuotas:
+    def quotas(self, dataset: Dataset, options: CheckedOptions) -> Quotas:
         """Give every part its share of every cell."""
         families = families_of(dataset)
         if len(families) > 1:
@@ -178,7 +178,7 @@ class PartitionOptions:
 
     def of_cells(
         self, cells: Cells, options: CheckedOptions, pins: NDArray[np.int64] | None = None
-    ) -> PartQuotas:
+    ) -> Quotas:
         """The shares where rows are on their own; without pins, the sizes of the cells are enough."""
         if self.folds is not None:
             if options.tolerance.is_auto or options.tolerance.general:
@@ -192,7 +192,7 @@ class PartitionOptions:
         (each,) = options.tolerance.of_cells([cells])
         return part_quotas(cells, self.parts, [t or Fraction(0) for t in each], pins)
 
-    def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[PartQuotas, GroupParts | None]:
+    def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[Quotas, GroupParts | None]:
         """The same, and where rows stay together, units that meet them within a tolerance."""
         quotas = self.quotas(dataset, options)
         if dataset.together is None:

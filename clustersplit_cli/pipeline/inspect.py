@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.features import Features, moments
 from clustersplit_cli.core.geometry.kernels import (
@@ -76,10 +76,10 @@ def examine(
         extremes = off_diagonal_spread(chosen, Streams.from_seed(options.seed).samples) if is_rbf else None
         notes += [Notice(*note) for note in about_kernel(chosen, extremes, options.standardize)]
         estimate = None if memory is None else _estimate(chosen, memory, options, workers)
-    validation = int(asked.families[0].target.sum())
-    for place, limits in enumerate(asked.families):
+    validation = int(asked.families[0].validation.target.sum())
+    for place, quotas in enumerate(asked.families):
         total = validation if place == 0 else None
-        notes += [Notice(*note) for note in about_cells(limits, options, asked.rounding, total)]
+        notes += [Notice(*note) for note in about_cells(quotas, options, asked.rounding, total)]
     return inspection.Inspection(
         path=path,
         n_rows=dataset.n_rows,
@@ -91,7 +91,7 @@ def examine(
         spread=spread,
         holdout=float(options.holdout),
         validation=validation,
-        cells=tuple(cell for limits in asked.families for cell in _cells(limits)),
+        cells=tuple(cell for quotas in asked.families for cell in _cells(quotas.validation)),
         units=None if asked.units is None else asked.n_atoms,
         tolerance=float(asked.tolerance),
         widths=widths,
@@ -123,7 +123,7 @@ def _spread(dataset: Dataset, features: Features, workers: Workers) -> inspectio
     )
 
 
-def _cells(limits: Constraints) -> Iterator[inspection.InspectedCell]:
+def _cells(limits: ValidationQuotas) -> Iterator[inspection.InspectedCell]:
     for cell, name in enumerate(limits.cells.names):
         size, lower, upper = (
             int(counts[cell]) for counts in (limits.cells.sizes, limits.lower, limits.upper)

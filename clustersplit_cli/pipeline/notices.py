@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
-from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.result import RunResult
@@ -60,7 +59,7 @@ def about_kernel(
 
 
 def about_cells(
-    limits: Constraints, options: CheckedOptions, rounding: str, n_val: int | None
+    quotas: Quotas, options: CheckedOptions, rounding: str, n_val: int | None
 ) -> Iterator[tuple[str, str]]:
     """Warn of cells that keep no share, and of a total far from what was asked for.
 
@@ -68,7 +67,7 @@ def about_cells(
     ----------
     n_val : validation rows; None to say nothing about the total.
     """
-    sizes = limits.cells.sizes
+    limits, sizes = quotas.validation, quotas.cells.sizes
     holdout = float(options.holdout)
     balancing = "" if rounding == "balanced" else "--rounding balanced"
     fewer = f"try {balancing}{', or ' if balancing else ''}fewer columns in --stratify"
@@ -77,13 +76,13 @@ def about_cells(
         yield (
             "cells_without_validation",
             f"{_cells(len(none), len(sizes))} too small for a validation row at h={holdout:g} "
-            f"({_named(limits, none)}); {fewer}",
+            f"({_named(quotas, none)}); {fewer}",
         )
     if len(every):
         yield (
             "cells_without_training",
             f"{_cells(len(every), len(sizes))} wholly in validation at h={holdout:g} "
-            f"({_named(limits, every)}); {fewer}",
+            f"({_named(quotas, every)}); {fewer}",
         )
     actual = holdout if n_val is None else n_val / limits.n
     if abs(actual - holdout) > 0.1 * holdout:
@@ -101,7 +100,7 @@ def about_cells(
         )
 
 
-def about_parts(quotas: PartQuotas) -> Iterator[tuple[str, str]]:
+def about_parts(quotas: Quotas) -> Iterator[tuple[str, str]]:
     """Warn of cells of which some part gets no row."""
     empty = np.flatnonzero((quotas.upper == 0).any(axis=1))
     if len(empty):
@@ -149,9 +148,9 @@ def _cells(count: int, total: int) -> str:
     return f"{count} of {total} cells {'is' if count == 1 else 'are'}"
 
 
-def _named(limits: Constraints, cells: NDArray[np.int64]) -> str:
+def _named(quotas: Quotas, cells: NDArray[np.int64]) -> str:
     names = "; ".join(
-        f"{limits.cells.describe(cell)}: {limits.cells.sizes[cell]} rows"
+        f"{quotas.cells.describe(cell)}: {quotas.cells.sizes[cell]} rows"
         for cell in cells[:CELLS_NAMED].tolist()
     )
     return names + ("; ..." if len(cells) > CELLS_NAMED else "")

@@ -9,7 +9,7 @@ from typing import Any
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.constraints.groups import GroupParts
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.solution import ProgramAccount, Restart, Step
@@ -34,7 +34,7 @@ class PartCounts:
     """
 
     engine: str
-    quotas: PartQuotas
+    quotas: Quotas
     units: GroupParts | None
     left_out: tuple[int, int, int]
     notes: Notes

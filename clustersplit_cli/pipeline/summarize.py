@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli import __version__
 from clustersplit_cli.core.assignment.cbc import cbc_version
-from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import VAL, Quotas
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
@@ -152,50 +151,42 @@ def _bound(result: RunResult) -> summary.Bound | None:
     return summary.Bound(result.bound, min(fraction, 1.0), kernel)
 
 
-def family_name(family: Constraints) -> str:
+def family_name(family: Quotas) -> str:
     """The columns of a family, as `--stratify` takes them."""
     return ",".join(family.cells.names[0]) or "none"
 
 
-def summarize_cells(name: str, family: Constraints, actual: NDArray[np.int64]) -> list[summary.CellSummary]:
-    """Compare the counts of a family's cells with their bounds."""
-    return [
-        summary.CellSummary(
-            cell=dict(cell),
-            size=int(family.cells.sizes[g]),
-            target=int(family.target[g]),
-            lower=int(family.lower[g]),
-            upper=int(family.upper[g]),
-            actual=int(actual[g]),
-            satisfied=bool(family.lower[g] <= actual[g] <= family.upper[g]),
-            family=name,
-        )
-        for g, cell in enumerate(family.cells.names)
-    ]
+def summarize_validation(family: Quotas, counts: NDArray[np.int64]) -> list[summary.CellSummary]:
+    """Compare the validation rows of a family's cells, (cells,), with their bounds."""
+    return [_cell(family, cell, VAL, int(actual), None) for cell, actual in enumerate(counts)]
 
 
-def summarize_counts(quotas: PartQuotas, counts: NDArray[np.int64]) -> summary.ConstraintsSummary:
+def _cell(family: Quotas, cell: int, part: int, actual: int, name: str | None) -> summary.CellSummary:
+    lower, upper = int(family.lower[cell, part]), int(family.upper[cell, part])
+    return summary.CellSummary(
+        cell=dict(family.cells.names[cell]),
+        size=int(family.cells.sizes[cell]),
+        target=int(family.target[cell, part]),
+        lower=lower,
+        upper=upper,
+        actual=actual,
+        satisfied=lower <= actual <= upper,
+        family=family_name(family),
+        part=name,
+    )
+
+
+def summarize_counts(quotas: Quotas, counts: NDArray[np.int64]) -> summary.ConstraintsSummary:
     """The constraints of parts of single rows, none of them forced, from counts: (cells, parts)."""
-    family = ",".join(quotas.cells.names[0]) or "none"
     cells = tuple(
-        summary.CellSummary(
-            cell=dict(quotas.cells.names[cell]),
-            size=int(quotas.cells.sizes[cell]),
-            target=int(quotas.target[cell, part]),
-            lower=int(quotas.lower[cell, part]),
-            upper=int(quotas.upper[cell, part]),
-            actual=int(counts[cell, part]),
-            satisfied=bool(quotas.lower[cell, part] <= counts[cell, part] <= quotas.upper[cell, part]),
-            family=family,
-            part=name,
-        )
+        _cell(quotas, cell, part, int(counts[cell, part]), name)
         for cell in range(len(quotas.cells.names))
         for part, name in enumerate(quotas.names)
     )
     return summary.ConstraintsSummary(
         all_satisfied=all(cell.satisfied for cell in cells),
         cells=cells,
-        families=(family,),
+        families=(family_name(quotas),),
         integral_by="total_unimodularity",
         tolerance=None,
         units=None,

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.constraints.families import FREE, TRAIN, VAL
+from clustersplit_cli.core.constraints.quotas import FREE, TRAIN, VAL, Quotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
@@ -83,7 +82,12 @@ def check_requirements(
 
 
 def check_cells(
-    train: Indices, val: Indices, dataset: Dataset, constraints: Constraints, *, freed_by: str | None = None
+    train: Indices,
+    val: Indices,
+    dataset: Dataset,
+    quotas: Quotas,
+    *,
+    freed_by: str | None = None,
 ) -> Check:
     """Count each cell's rows on either side and compare with its bounds.
 
@@ -91,12 +95,12 @@ def check_cells(
     ----------
     freed_by : the strategy that promises no counts; then they need only be whole.
     """
-    codes, sizes = constraints.cells.codes, constraints.cells.sizes
+    codes, sizes = quotas.cells.codes, quotas.cells.sizes
     in_val, in_train = (
         np.bincount(codes[np.isin(dataset.rows, rows)], minlength=len(sizes)) for rows in (val, train)
     )
-    short = in_val < constraints.lower
-    over = in_val > constraints.upper
+    short = in_val < quotas.validation.lower
+    over = in_val > quotas.validation.upper
     uncovered = in_train + in_val != sizes
     wrong = np.flatnonzero(short | over | uncovered).tolist()
     if freed_by is not None and not uncovered.any():
@@ -106,9 +110,8 @@ def check_cells(
     if not wrong:
         return Check("cell counts", OK, f"{len(sizes)} cells, all within their bounds")
     named = [
-        f"{constraints.cells.describe(cell)}: {in_val[cell]} of {sizes[cell]} in validation"
-        f", wanted {_bounds(constraints, cell)}"
-        + (f", {in_train[cell]} in training" if uncovered[cell] else "")
+        f"{quotas.cells.describe(cell)}: {in_val[cell]} of {sizes[cell]} in validation"
+        f", wanted {_bounds(quotas, cell)}" + (f", {in_train[cell]} in training" if uncovered[cell] else "")
         for cell in wrong[:_NAMED]
     ]
     more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
@@ -150,6 +153,6 @@ def _repeated(rows: Indices) -> Indices:
     return values[counts > 1]
 
 
-def _bounds(constraints: Constraints, cell: int) -> str:
-    lower, upper = int(constraints.lower[cell]), int(constraints.upper[cell])
+def _bounds(quotas: Quotas, cell: int) -> str:
+    lower, upper = int(quotas.validation.lower[cell]), int(quotas.validation.upper[cell])
     return str(lower) if lower == upper else f"{lower} to {upper}"

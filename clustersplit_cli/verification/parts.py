@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.groups import GroupParts
-from clustersplit_cli.core.constraints.quotas import PartQuotas, parse_parts
+from clustersplit_cli.core.constraints.quotas import Quotas, parse_parts
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
@@ -182,7 +182,7 @@ def check_folds(claim: PartedClaim, numbers: Labels, names: Sequence[str]) -> Ch
     return Check("folds agree", OK, f"{len(names)} folds, each with the others to train on")
 
 
-def check_counts(quotas: PartQuotas, counts: Labels) -> Check:
+def check_counts(quotas: Quotas, counts: Labels) -> Check:
     """Compare the rows of every cell in every part, of shape (cells, parts), with their bounds."""
     wrong = np.argwhere((counts < quotas.lower) | (counts > quotas.upper)).tolist()
     if wrong:
@@ -195,7 +195,7 @@ def check_counts(quotas: PartQuotas, counts: Labels) -> Check:
     return Check("cell counts", OK, f"{len(quotas.cells.sizes)} cells in {quotas.k} parts, all within bounds")
 
 
-def _check_pins(quotas: PartQuotas, labels: Labels) -> Check:
+def _check_pins(quotas: Quotas, labels: Labels) -> Check:
     """Check that forced rows are in the parts they are forced into."""
     forced = quotas.pinned >= 0
     astray = int((labels[forced] != quotas.pinned[forced]).sum())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.constraints.cells import Labels
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_folds
 from clustersplit_cli.engines.checks import Claims, count_labels, give_labels
 from clustersplit_cli.engines.tasks import Survey
@@ -96,7 +96,7 @@ def _read(claim: PartedClaim, n_rows: int) -> tuple[Labels | None, list[Check]]:
     return numbers, checks
 
 
-def _check_totals(report: Mapping[str, Any], quotas: PartQuotas, claims: Claims) -> Check:
+def _check_totals(report: Mapping[str, Any], quotas: Quotas, claims: Claims) -> Check:
     """Compare the rows of every part with what the report states."""
     totals = dict(zip(quotas.names, claims.counts.sum(axis=0).tolist(), strict=True))
     try:
@@ -111,7 +111,7 @@ def _check_totals(report: Mapping[str, Any], quotas: PartQuotas, claims: Claims)
     return Check("part totals", OK, f"{len(totals)} parts of {least} to {most} rows, as stated")
 
 
-def _check_warnings(report: Mapping[str, Any], quotas: PartQuotas) -> Check:
+def _check_warnings(report: Mapping[str, Any], quotas: Quotas) -> Check:
     """Check that the report warns of cells that are too small, if and only if some are."""
     wanted = [message for _, message in about_parts(quotas)]
     codes = {code for code, _ in about_parts(quotas)} or {"cells_missing_in_parts"}

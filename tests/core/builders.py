@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
@@ -41,7 +41,7 @@ def geometry_of(
 
 def problem_of(
     X: NDArray[Any],
-    limits: Constraints,
+    limits: ValidationQuotas,
     workers: Workers,
     kernel: str = "rbf",
     gamma: str | float = "scale",

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
@@ -27,7 +28,7 @@ def problem_of(
     X: NDArray[Any], codes: NDArray[Any], workers: Workers, h: str, tolerance: str = "0", kernel: str = "rbf"
 ) -> Problem:
     cells = joint_cells({"label": (codes, range(int(codes.max()) + 1))}, len(X))
-    limits = make_constraints(cells, Fraction(h), Fraction(tolerance))
+    limits = split_quotas(cells, Fraction(h), Fraction(tolerance)).validation
     return builders.problem_of(X, limits, workers, kernel)
 
 
@@ -35,7 +36,7 @@ def fixed_point(problem: Problem, rng: np.random.Generator) -> Members:
     limits = problem.constraints
     start = np.zeros(limits.n, dtype=bool)
     for cell, quota in enumerate(limits.target):
-        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+        rows = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]]
         start[rng.permutation(rows)[:quota]] = True
     return descend(problem, start[:, None], Selection(limits), max_iter=200, dtype=np.float64).members[:, 0]
 
@@ -107,7 +108,7 @@ def test_rounding_is_no_gap_where_all_costs_vanish(certify: Certifier, workers: 
         n = int(rng.integers(20, 200))
         X = rng.normal(size=(n, 4))
         prepared = prepare(Features(X), "rbf", (1e-20, 1e-17, 1e-16, 1e-15)[seed % 4], 3, workers, rng)
-        limits = make_constraints(joint_cells({}, n), Fraction("0.3"))
+        limits = split_quotas(joint_cells({}, n), Fraction("0.3")).validation
         problem = Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
         found, _ = check(certify, problem, fixed_point(problem, rng))
         assert found.status == "optimal", found

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
 from clustersplit_cli.core.constraints.program import Program
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.errors import SolverError
 
@@ -99,7 +99,7 @@ class RelaxedProgram:
     presolve : whether CBC should look for something to simplify first.
     """
 
-    def __init__(self, rows: Sequence[Row], fixed: NDArray[np.int8], *, presolve: bool = True) -> None:
+    def __init__(self, rows: Sequence[Row], fixed: NDArray[np.int64], *, presolve: bool = True) -> None:
         self._rows, self._fixed, self._presolve = rows, fixed, presolve
         self._models = {1: self._stated(1)}
 
@@ -162,14 +162,14 @@ class AssignmentProgram:
     variable per row: the paper's second column is 1 - u.
     """
 
-    def __init__(self, constraints: Constraints) -> None:
-        members = np.split(constraints.order, constraints.offsets[1:-1])
+    def __init__(self, constraints: ValidationQuotas) -> None:
+        members = np.split(constraints.cells.order, constraints.cells.offsets[1:-1])
         rows = [
             (rows, np.ones(len(rows), np.int64), int(low), int(high))
             for rows, low, high in zip(members, constraints.lower, constraints.upper, strict=True)
         ]
         # Every column has but one entry: there is nothing to simplify.
-        self._program = RelaxedProgram(rows, np.full(constraints.n, -1, np.int8), presolve=False)
+        self._program = RelaxedProgram(rows, np.full(constraints.n, -1, np.int64), presolve=False)
 
     def solve(self, costs: NDArray[Any]) -> LPSolution:
         """Solve it relaxed for costs of shape (n,).
@@ -280,7 +280,7 @@ def solve_transport(
                 limits.append((place[span, part], ones[: len(members)], int(lower[part]), int(upper[part])))
             largest = relative[:, span].max(axis=(1, 2), keepdims=True, initial=0.0)
             relative[:, span] /= np.where(largest > 0, largest, 1.0)
-        program = RelaxedProgram(limits, np.full(place.size, -1, np.int8))
+        program = RelaxedProgram(limits, np.full(place.size, -1, np.int64))
         values = program.solve(relative.reshape(r, -1).T)
         labels[:, rows] = values.T.reshape(r, -1, k).argmax(axis=2)
         return bool(_are_integers(values).all())
@@ -304,7 +304,7 @@ def _in_files(cells: Sequence[TransportCell], k: int) -> list[list[TransportCell
     return files
 
 
-def _model(rows: Sequence[Row], fixed: NDArray[np.int8], search: Branching | None = None) -> Model:
+def _model(rows: Sequence[Row], fixed: NDArray[np.int64], search: Branching | None = None) -> Model:
     from clustersplit_cli.core.assignment.pulp_model import Model  # pulp takes a while to import
 
     return Model(find_cbc(), rows, fixed, search)
@@ -314,10 +314,10 @@ def _model(rows: Sequence[Row], fixed: NDArray[np.int8], search: Branching | Non
 class CBCAssigner:
     """The assignment step through PuLP and CBC, a program of its own for every column of costs."""
 
-    constraints: Constraints
+    constraints: ValidationQuotas
     workers: Workers
 
-    def on(self, constraints: Constraints) -> CBCAssigner:
+    def on(self, constraints: ValidationQuotas) -> CBCAssigner:
         """CBC for other constraints."""
         return CBCAssigner(constraints, self.workers)
 

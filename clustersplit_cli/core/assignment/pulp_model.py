@@ -41,7 +41,7 @@ class Model:
     """Which atoms to choose: a program without its costs, to be solved for one cost after another."""
 
     def __init__(
-        self, binary: str, rows: Sequence[Row], fixed: NDArray[np.int8], search: Branching | None = None
+        self, binary: str, rows: Sequence[Row], fixed: NDArray[np.int64], search: Branching | None = None
     ) -> None:
         self._binary, self._search = binary, search
         self._program = _Program()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 
 SMALL_CELL = 64
 BOTH_AT_ONCE = 1 << 16
@@ -33,7 +33,7 @@ class Assigner(Protocol):
 class CellAssigner(Assigner, Protocol):
     """An assigner that decides cell by cell, and can do so for the rows of any other problem."""
 
-    def on(self, constraints: Constraints) -> CellAssigner:
+    def on(self, constraints: ValidationQuotas) -> CellAssigner:
         """Return the same kind of assigner for other constraints."""
 
 
@@ -41,9 +41,9 @@ class CellAssigner(Assigner, Protocol):
 class Selection:
     """The closed form; ties go to the lower row number."""
 
-    constraints: Constraints
+    constraints: ValidationQuotas
 
-    def on(self, constraints: Constraints) -> Selection:
+    def on(self, constraints: ValidationQuotas) -> Selection:
         """The closed form for other constraints."""
         return Selection(constraints)
 
@@ -52,16 +52,16 @@ class Selection:
         limits = self.constraints
         across = costs.T
         by_cell = np.ascontiguousarray(across)
-        if not limits.is_grouped:
-            by_cell = np.take(by_cell, limits.order, axis=1)
+        if not limits.cells.is_grouped:
+            by_cell = np.take(by_cell, limits.cells.order, axis=1)
         if limits.n > SMALL_CELL * len(limits.target):
             chosen = self._cell_by_cell(by_cell)
         else:
             chosen = self._all_cells_at_once(by_cell)
         result: NDArray[np.bool_] = chosen
-        if not limits.is_grouped:
+        if not limits.cells.is_grouped:
             result = np.empty(chosen.shape, dtype=bool)
-            result[:, limits.order] = chosen
+            result[:, limits.cells.order] = chosen
         return np.transpose(result)
 
     def _quotas(self, cell: int | NDArray[np.int64], n_negative: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -73,7 +73,7 @@ class Selection:
         limits = self.constraints
         chosen = np.zeros(costs.shape, dtype=bool)
         for cell in range(len(limits.target)):
-            span = slice(limits.offsets[cell], limits.offsets[cell + 1])
+            span = slice(limits.cells.offsets[cell], limits.cells.offsets[cell + 1])
             part = costs[:, span]
             if limits.lower[cell] == limits.upper[cell]:
                 chosen[:, span] = cheapest(part, int(limits.lower[cell]))
@@ -107,9 +107,9 @@ class Selection:
     @cached_property
     def _cells_by_size(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """For every size of cells, which ones have it, and their rows, cell by cell: (m,) and (m, size)."""
-        sizes = np.diff(self.constraints.offsets)
+        sizes = np.diff(self.constraints.cells.offsets)
         return [
-            (cells, self.constraints.offsets[cells, None] + np.arange(size))
+            (cells, self.constraints.cells.offsets[cells, None] + np.arange(size))
             for size in np.unique(sizes).tolist()
             for cells in [np.flatnonzero(sizes == size)]
         ]
@@ -132,10 +132,10 @@ def cheapest(costs: NDArray[Any], quota: int) -> NDArray[np.bool_]:
 
 
 def nth_smallest(
-    values: NDArray[Any], constraints: Constraints, ranks: NDArray[np.int64]
+    values: NDArray[Any], constraints: ValidationQuotas, ranks: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """The value of the given rank, from 0, in every cell, of values that go cell by cell."""
-    offsets = constraints.offsets
+    offsets = constraints.cells.offsets
     if constraints.n > SMALL_CELL * len(ranks):
         spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), ranks.tolist(), strict=True)
         return np.array([np.partition(values[start:stop], rank)[rank] for start, stop, rank in spans])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.support import ConeCover, SupportFunction
-from clustersplit_cli.core.constraints.cells import Constraints, bounded
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.search.problem import Problem
@@ -58,7 +58,7 @@ def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, looking: bool 
 
 
 def factored_bound(
-    limits: Constraints, gram: NDArray[np.float64], sums: NDArray[np.float64], precision: np.dtype[Any]
+    limits: ValidationQuotas, gram: NDArray[np.float64], sums: NDArray[np.float64], precision: np.dtype[Any]
 ) -> float:
     """Bound the MMD of every split of rows that are known only by B'B and B's sums over each cell."""
     level, n_val, n = _cell_level(limits), int(limits.target.sum()), int(limits.cells.sizes.sum())
@@ -68,7 +68,7 @@ def factored_bound(
     return float(np.sqrt(max(constant + gain, 0.0) * (1.0 + ROUNDING * float(np.finfo(precision).eps))))
 
 
-def _cell_level(limits: Constraints) -> NDArray[np.float64]:
+def _cell_level(limits: ValidationQuotas) -> NDArray[np.float64]:
     """The mean weight of each cell's rows, the same for every split."""
     n_val = limits.target.sum()
     in_train = limits.cells.sizes - limits.target
@@ -90,7 +90,7 @@ def _by_row_sums(problem: Problem, rounding: float) -> float:
     for quotas, others in ((limits.target, n_train), (limits.cells.sizes - limits.target, n_val)):
         # MMD² = c² 1_V'K1_V - 2 (c/|T|) 1_V'K1 + 1'K1/|T|², and the same with T for V.
         factor = pair * (pair - 2.0 / others)
-        side = bounded(limits.cells, quotas, quotas, quotas)
+        side = ValidationQuotas.exactly(limits.cells, quotas)
         chosen = Selection(side).choose(-np.sign(factor) * row_sums[:, None])[:, 0]
         of_side, of_all = factor * float(row_sums[chosen].sum()), total / others**2
         found.append(of_side + of_all + rounding * (abs(of_side) + abs(of_all)))
@@ -149,7 +149,7 @@ class _Dual:
         return least, at
 
 
-def _largest_gain(spectrum: Spectrum, radius_squared: float, limits: Constraints | None) -> float:
+def _largest_gain(spectrum: Spectrum, radius_squared: float, limits: ValidationQuotas | None) -> float:
     """Bound 2 b'w + w'Aw over all splits; without limits, over the whole sphere."""
     radius, m = float(np.sqrt(radius_squared)), len(spectrum.values)
     high = np.full(m + 1, radius)

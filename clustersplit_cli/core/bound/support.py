@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 
 AT_ONCE = 1 << 19
 """Scores that are sorted out at a time: few enough to stay in cache."""
@@ -37,12 +37,12 @@ class SupportFunction:
     """
 
     def __init__(
-        self, limits: Constraints, directions: NDArray[np.float64], slack: NDArray[np.float64] | float
+        self, limits: ValidationQuotas, directions: NDArray[np.float64], slack: NDArray[np.float64] | float
     ) -> None:
-        sizes, quotas, starts = limits.cells.sizes, limits.target, limits.offsets[:-1]
+        sizes, quotas, starts = limits.cells.sizes, limits.target, limits.cells.offsets[:-1]
         n_val, self.n = int(quotas.sum()), limits.n
         self._weight = 1.0 / n_val + 1.0 / (limits.n - n_val)
-        self._rows = np.ascontiguousarray(directions[limits.order].T)
+        self._rows = np.ascontiguousarray(directions[limits.cells.order].T)
         self._slack = 2.0 * n_val * self._weight * np.broadcast_to(slack, len(self._rows))
         # Cells of one size and quota are sorted out together: there may be thousands of small ones.
         kinds, kind = np.unique(np.stack([sizes, quotas]), axis=1, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Cells, their quotas and tolerances, and the one function that rounds."""
+"""Cells, the shares that options ask of them, and the one function that rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.errors import InfeasibleError, UsageError
+from clustersplit_cli.errors import UsageError
 
 Labels = NDArray[np.int64]
 """The part of every row: shape (n,) for one partition, (n, r) for a batch."""
@@ -64,11 +64,42 @@ def round_half_up(value: Fraction) -> int:
 
 @dataclass(frozen=True)
 class Cells:
-    """A partition of the rows: `codes[i]` is the cell of row i, `names[g]` says what cell g is."""
+    """A partition of the rows: `codes[i]` is the cell of row i, `names[g]` says what cell g is.
+
+    Cells may be known by their sizes alone; then there are no codes.
+    """
 
     codes: NDArray[np.int64]
     names: tuple[Mapping[str, Any], ...]
     sizes: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.sizes.sum())
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """The rows cell by cell, ascending within a cell."""
+        return np.argsort(self.codes, kind="stable").astype(np.int64)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each cell's rows begin in `order`, and where the last one's end: (cells + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def is_grouped(self) -> bool:
+        """Whether the rows come cell by cell as they are."""
+        return bool((self.order[1:] > self.order[:-1]).all())
+
+    def only(self, rows: NDArray[np.int64]) -> Cells:
+        """The same cells of some of the rows, which must touch every cell."""
+        return self.with_codes(self.codes[rows])
+
+    def with_codes(self, codes: NDArray[np.int64]) -> Cells:
+        """The same cells of a sample, whose rows touch every cell."""
+        return Cells(codes, self.names, np.bincount(codes, minlength=len(self.sizes)))
 
     def describe(self, cell: int) -> str:
         """Name one cell in words."""
@@ -97,86 +128,6 @@ def joint_cells(columns: Mapping[str, tuple[NDArray[Any], Sequence[Any]]], n: in
     return Cells(combined, names, np.bincount(combined, minlength=n_cells))
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """Cells and how many of each cell's rows may be validation rows: `lower <= count <= upper`.
-
-    `order` lists the rows cell by cell, ascending within a cell; `offsets[g]:offsets[g + 1]` are cell g's.
-    """
-
-    cells: Cells
-    target: NDArray[np.int64]
-    lower: NDArray[np.int64]
-    upper: NDArray[np.int64]
-    order: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-
-    @property
-    def n(self) -> int:
-        """Number of rows; cells may be known by their sizes alone."""
-        return int(self.cells.sizes.sum())
-
-    @cached_property
-    def is_grouped(self) -> bool:
-        """Whether the rows come cell by cell as they are."""
-        return bool((self.order[1:] > self.order[:-1]).all())
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every cell's count is fixed."""
-        return bool((self.lower == self.upper).all())
-
-    def counts(self, members: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Validation rows per cell."""
-        return np.bincount(self.cells.codes[members], minlength=len(self.target))
-
-    def within(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether each cell's validation rows are within its bounds."""
-        counts = self.counts(members)
-        return (self.lower <= counts) & (counts <= self.upper)
-
-
-def make_constraints(
-    cells: Cells,
-    holdout: Fraction,
-    tolerance: Fraction | Sequence[Fraction] = Fraction(0),
-    rounding: str = "nearest",
-) -> Constraints:
-    """Give every cell its share of the holdout.
-
-    Parameters
-    ----------
-    tolerance : of every cell, or one for all.
-
-    Raises
-    ------
-    InfeasibleError
-        When every cell rounds to no validation rows, or to no training rows.
-    """
-    sizes = [int(size) for size in cells.sizes]
-    share = balanced_quotas if rounding == "balanced" else nearest_quotas
-    target = np.array(share(sizes, holdout), dtype=np.int64)
-    each = [tolerance] * len(sizes) if isinstance(tolerance, Fraction) else list(tolerance)
-    reach = [bounds(size, holdout, allowed) for size, allowed in zip(sizes, each, strict=True)]
-    lower, upper = (np.array(bound, dtype=np.int64) for bound in zip(*reach, strict=True))
-    if rounding == "balanced":
-        # Largest remainders may put a target one row off the nearest integer.
-        exact = np.array([allowed == 0 for allowed in each])
-        lower = np.where(exact, target, np.minimum(lower, target))
-        upper = np.where(exact, target, np.maximum(upper, target))
-    _refuse_empty_side(cells, holdout, lower, upper, rounding)
-    return bounded(cells, target, lower, upper)
-
-
-def bounded(
-    cells: Cells, target: NDArray[np.int64], lower: NDArray[np.int64], upper: NDArray[np.int64]
-) -> Constraints:
-    """Constraints with given bounds."""
-    order = np.argsort(cells.codes, kind="stable").astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(cells.sizes)]).astype(np.int64)
-    return Constraints(cells, target, lower, upper, order, offsets)
-
-
 def bounds(size: int, holdout: Fraction, tolerance: Fraction) -> tuple[int, int]:
     """Fewest and most validation rows of a cell: h(1 - t) and h(1 + t) of its rows, rounded.
 
@@ -187,31 +138,15 @@ def bounds(size: int, holdout: Fraction, tolerance: Fraction) -> tuple[int, int]
     return round_half_up(low * size), min(size, round_half_up(high * size))
 
 
-def sample_rows(constraints: Constraints, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def sample_rows(cells: Cells, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw about `size` rows, the same share of every cell but at least one of each, ascending."""
-    sizes = constraints.cells.sizes
-    wanted = -(-sizes * size // constraints.n)
+    sizes = cells.sizes
+    wanted = -(-sizes * size // cells.n)
     places = [
         first + rng.choice(count, size=some, replace=False, shuffle=False)
-        for first, count, some in zip(
-            constraints.offsets.tolist(), sizes.tolist(), wanted.tolist(), strict=False
-        )
+        for first, count, some in zip(cells.offsets.tolist(), sizes.tolist(), wanted.tolist(), strict=False)
     ]
-    return np.sort(constraints.order[np.concatenate(places)])
-
-
-def restricted_to(constraints: Constraints, rows: NDArray[np.int64]) -> Constraints:
-    """The same cells and shares on some of the rows, which must touch every cell."""
-    codes = constraints.cells.codes[rows]
-    sizes = np.bincount(codes, minlength=len(constraints.target))
-    share = sizes / constraints.cells.sizes
-    lower, target, upper = (
-        np.floor(bound * share + 0.5).astype(np.int64)
-        for bound in (constraints.lower, constraints.target, constraints.upper)
-    )
-    order = np.argsort(codes, kind="stable").astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Constraints(Cells(codes, constraints.cells.names, sizes), target, lower, upper, order, offsets)
+    return np.sort(cells.order[np.concatenate(places)])
 
 
 def nearest_quotas(sizes: Sequence[int], holdout: Fraction) -> list[int]:
@@ -238,51 +173,3 @@ def balanced_quotas(sizes: Sequence[int], holdout: Fraction) -> list[int]:
     for cell in by_remainder[:missing]:
         quotas[cell] += 1
     return quotas
-
-
-def _refuse_empty_side(
-    cells: Cells,
-    holdout: Fraction,
-    lower: NDArray[np.int64],
-    upper: NDArray[np.int64],
-    rounding: str,
-) -> None:
-    n, largest = int(cells.sizes.sum()), int(cells.sizes.max())
-    if int(upper.sum()) == 0:
-        missing, fate, bound = "validation", "0", _least_share
-    elif int(lower.sum()) == n:
-        missing, fate, bound = "training", "all of its rows", _greatest_share
-    else:
-        return
-    if rounding == "balanced":
-        cures = [f"--h {bound(n)}"]
-    else:
-        cures = ["--rounding balanced"] if 0 < round_half_up(holdout * n) < n else []
-        if largest > 1:  # cells of one row go to one side all together, whatever h is
-            cures.append(f"--h {bound(largest)}")
-        cures = cures or [f"--rounding balanced with --h {bound(n)}"]
-    where = f"{_plural(len(cells.sizes), 'cell')}, the largest of {_plural(largest, 'row')}"
-    raise InfeasibleError(
-        f"no {missing} rows: h={float(holdout):g} of every cell rounds to {fate} ({where})",
-        hint=f"use {', or '.join(cures)}",
-    )
-
-
-def _least_share(rows: int) -> str:
-    """Say, with three digits or so, the smallest h that gives `rows` rows one validation row."""
-    digits = len(str(rows)) + 2
-    return f"{_decimal(-(-(10**digits) // (2 * rows)), digits)} or more"
-
-
-def _greatest_share(rows: int) -> str:
-    """Say the largest h that leaves `rows` rows one training row: below 1 - 1/(2 rows)."""
-    digits = len(str(rows)) + 2
-    return f"{_decimal(10**digits - 10**digits // (2 * rows) - 1, digits)} or less"
-
-
-def _decimal(scaled: int, digits: int) -> str:
-    return f"{Decimal(scaled).scaleb(-digits):f}".rstrip("0")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -9,18 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import (
-    Cells,
-    Constraints,
-    bounded,
-    make_constraints,
-    round_half_up,
-)
+from clustersplit_cli.core.constraints.cells import Cells, round_half_up
 from clustersplit_cli.core.constraints.feasibility import Demand
 from clustersplit_cli.core.constraints.program import column_classes
+from clustersplit_cli.core.constraints.quotas import FREE, TRAIN, VAL, Quotas, ValidationQuotas, split_quotas
 from clustersplit_cli.errors import InfeasibleError
 
-FREE, TRAIN, VAL = -1, 0, 1
 EXTRA = 100.0
 """What a quota that is neither its share rounded down nor up costs, against at most 1 for those."""
 
@@ -41,7 +35,7 @@ def composition(families: Sequence[Cells], units: NDArray[np.int64] | None) -> A
     return matrix
 
 
-def atoms_pinned(pinned: NDArray[np.int8], units: NDArray[np.int64] | None) -> NDArray[np.int8]:
+def atoms_pinned(pinned: NDArray[np.int64], units: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """What each atom is forced to; a unit goes where any of its rows is forced to.
 
     Raises
@@ -62,7 +56,7 @@ def atoms_pinned(pinned: NDArray[np.int8], units: NDArray[np.int64] | None) -> N
             f" such as row {rows[0]} to training and row {rows[1]} to validation",
             hint="force all of a unit's rows to the same side",
         )
-    return np.where(to_val, VAL, np.where(to_train, TRAIN, FREE)).astype(np.int8)
+    return np.where(to_val, VAL, np.where(to_train, TRAIN, FREE)).astype(np.int64)
 
 
 def limits_of(
@@ -71,23 +65,23 @@ def limits_of(
     tolerance: Sequence[Fraction | None],
     rounding: str,
     target: NDArray[np.int64] | None,
-) -> Constraints:
+) -> Quotas:
     """Bounds around given targets, or around the cells' own rounded shares."""
     each = [allowed if allowed is not None else Fraction(0) for allowed in tolerance]
-    limits = make_constraints(cells, holdout, each, rounding)
+    quotas = split_quotas(cells, holdout, each, rounding)
     if target is None:
-        return limits
+        return quotas
     exact = np.array([allowed == 0 for allowed in each])
-    plain = make_constraints(cells, holdout, each, "nearest") if not exact.all() else limits
+    plain = (split_quotas(cells, holdout, each, "nearest") if not exact.all() else quotas).validation
     lower = np.where(exact, target, np.minimum(plain.lower, target))
     upper = np.where(exact, target, np.maximum(plain.upper, target))
-    return bounded(cells, target, lower, upper)
+    return Quotas.of_split(ValidationQuotas(cells, target, lower, upper), holdout)
 
 
 def demand_of(
     families: Sequence[Cells],
-    limits: Sequence[Constraints],
-    pins: NDArray[np.int8],
+    limits: Sequence[Quotas],
+    pins: NDArray[np.int64],
     units: NDArray[np.int64] | None,
 ) -> Demand:
     """The bounds over classes of atoms; a last cell, of all rows, keeps either side from being empty."""
@@ -105,8 +99,8 @@ def demand_of(
         sparse.vstack([matrix.tocsc()[:, examples], sizes[None, examples]]).tocsr(),
         np.bincount(classes[fixed == FREE], minlength=n_classes),
         np.append(matrix @ (fixed == VAL).astype(np.int64), sizes[fixed == VAL].sum()),
-        np.concatenate([*(family.lower for family in limits), [1]]),
-        np.concatenate([*(family.upper for family in limits), [n - 1]]),
+        np.concatenate([*(family.validation.lower for family in limits), [1]]),
+        np.concatenate([*(family.validation.upper for family in limits), [n - 1]]),
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Labels, bounds
 from clustersplit_cli.core.constraints.feasibility import Demand, nearest_sizes
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.constraints.tolerance import smallest_tolerance
 from clustersplit_cli.errors import InfeasibleError
 
@@ -41,7 +41,7 @@ class GroupParts:
     least, most : (parts,), rows that every part may have.
     """
 
-    quotas: PartQuotas
+    quotas: Quotas
     units: NDArray[np.int64]
     table: NDArray[np.int64]
     pinned: NDArray[np.int64]
@@ -181,7 +181,7 @@ def best_pairs(gain: Floats) -> list[tuple[int, int]]:
     return [divmod(int(place), gain.shape[1]) for place in best if flat[place] > 0]
 
 
-def form_parts(quotas: PartQuotas, units: NDArray[np.int64], tolerance: Fraction | None) -> GroupParts:
+def form_parts(quotas: Quotas, units: NDArray[np.int64], tolerance: Fraction | None) -> GroupParts:
     """Find parts of whole units, and bounds that they keep.
 
     Parameters
@@ -249,9 +249,7 @@ def _without_empty_parts(
     return filled
 
 
-def _nearer(
-    table: NDArray[np.int64], quotas: PartQuotas, labels: Labels, pinned: NDArray[np.int64]
-) -> Labels:
+def _nearer(table: NDArray[np.int64], quotas: Quotas, labels: Labels, pinned: NDArray[np.int64]) -> Labels:
     """Assign units anew, within the same bounds, if that brings all parts nearer to their sizes."""
     from scipy import sparse
 
@@ -283,7 +281,7 @@ def _farthest(sizes: NDArray[np.int64], goals: Sequence[Fraction]) -> Fraction:
     return max(abs(int(size) - goal) for size, goal in zip(sizes, goals, strict=True))
 
 
-def within(quotas: PartQuotas, tolerance: Sequence[Fraction], counts: NDArray[np.int64]) -> PartQuotas:
+def within(quotas: Quotas, tolerance: Sequence[Fraction], counts: NDArray[np.int64]) -> Quotas:
     """Widen every cell's bounds to its tolerance; counts that meet it are never left out."""
     lower, upper = _rounded_shares(quotas)
     for part, share in enumerate(quotas.shares):
@@ -294,7 +292,7 @@ def within(quotas: PartQuotas, tolerance: Sequence[Fraction], counts: NDArray[np
     return replace(quotas, lower=np.minimum(lower, counts), upper=np.maximum(upper, counts))
 
 
-def _rounded_shares(quotas: PartQuotas) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rounded_shares(quotas: Quotas) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The shares rounded down and up, (cells, parts): no count can be nearer, whichever part it is in."""
     sizes = quotas.cells.sizes.tolist()
     least = np.array([[int(share * size) for share in quotas.shares] for size in sizes], dtype=np.int64)
@@ -302,7 +300,7 @@ def _rounded_shares(quotas: PartQuotas) -> tuple[NDArray[np.int64], NDArray[np.i
     return np.minimum(least, quotas.target), np.maximum(most, quotas.target)
 
 
-def _needed(quotas: PartQuotas, counts: NDArray[np.int64]) -> list[Fraction]:
+def _needed(quotas: Quotas, counts: NDArray[np.int64]) -> list[Fraction]:
     """The smallest tolerance of every cell with which all its counts are within bounds."""
     least, most = _rounded_shares(quotas)
     needed = [Fraction(0)] * len(counts)
@@ -312,7 +310,7 @@ def _needed(quotas: PartQuotas, counts: NDArray[np.int64]) -> list[Fraction]:
     return needed
 
 
-def _pinned_units(quotas: PartQuotas, units: NDArray[np.int64], n_units: int) -> NDArray[np.int64]:
+def _pinned_units(quotas: Quotas, units: NDArray[np.int64], n_units: int) -> NDArray[np.int64]:
     """A unit is forced where its rows are; they must agree."""
     pinned = np.full(n_units, -1, dtype=np.int64)
     rows = np.flatnonzero(quotas.pinned >= 0)
@@ -326,7 +324,7 @@ def _pinned_units(quotas: PartQuotas, units: NDArray[np.int64], n_units: int) ->
     return pinned
 
 
-def _dealt(table: NDArray[np.int64], quotas: PartQuotas, pinned: NDArray[np.int64]) -> Labels:
+def _dealt(table: NDArray[np.int64], quotas: Quotas, pinned: NDArray[np.int64]) -> Labels:
     """Give every unit, the largest first, to the part that needs its rows most."""
     wanted, weight = _wanted(quotas)
     missing = wanted.copy()
@@ -346,7 +344,7 @@ def _dealt(table: NDArray[np.int64], quotas: PartQuotas, pinned: NDArray[np.int6
 
 
 def _evened_out(
-    table: NDArray[np.int64], quotas: PartQuotas, labels: Labels, pinned: NDArray[np.int64]
+    table: NDArray[np.int64], quotas: Quotas, labels: Labels, pinned: NDArray[np.int64]
 ) -> Labels:
     """Exchange units between two parts at a time while counts come nearer to their shares."""
     wanted, weight = _wanted(quotas)
@@ -381,7 +379,7 @@ def _evened_out(
     return current
 
 
-def _wanted(quotas: PartQuotas) -> tuple[Floats, Floats]:
+def _wanted(quotas: Quotas) -> tuple[Floats, Floats]:
     """The exact shares, (cells, parts), and what a row off them weighs."""
     shares = np.array([float(share) for share in quotas.shares])
     wanted = quotas.cells.sizes[:, None] * shares[None, :]

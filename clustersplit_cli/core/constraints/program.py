@@ -27,7 +27,7 @@ class Program:
     matrix: Any
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
-    fixed: NDArray[np.int8]
+    fixed: NDArray[np.int64]
 
     @cached_property
     def free(self) -> NDArray[np.int64]:

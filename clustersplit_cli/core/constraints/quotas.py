@@ -1,22 +1,81 @@
-"""Parts of any number and share: how many rows of every cell each part gets."""
+"""Quotas: how many rows of every cell each part gets, for a split in two or parts of any number and share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, bounds, parse_share, round_half_up
+from clustersplit_cli.core.constraints.cells import (
+    Cells,
+    balanced_quotas,
+    bounds,
+    nearest_quotas,
+    parse_share,
+    round_half_up,
+)
 from clustersplit_cli.errors import InfeasibleError, UsageError
 
 FEWEST = 2
+SIDES = ("train", "val")
+"""The parts of a split in two."""
+FREE, TRAIN, VAL = -1, 0, 1
+"""What a row of a split in two is forced to."""
 
 
 @dataclass(frozen=True)
-class PartQuotas:
+class ValidationQuotas:
+    """How many of each cell's rows may be validation rows: `lower <= count <= upper`, each of shape (cells,).
+
+    The view of a split in two that search and assignment work on.
+    """
+
+    cells: Cells
+    target: NDArray[np.int64]
+    lower: NDArray[np.int64]
+    upper: NDArray[np.int64]
+
+    @classmethod
+    def exactly(cls, cells: Cells, target: NDArray[np.int64]) -> ValidationQuotas:
+        """Counts without room."""
+        return cls(cells, target, target, target)
+
+    @property
+    def n(self) -> int:
+        """Number of rows; cells may be known by their sizes alone."""
+        return self.cells.n
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every cell's count is fixed."""
+        return bool((self.lower == self.upper).all())
+
+    def counts(self, members: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Validation rows per cell."""
+        return np.bincount(self.cells.codes[members], minlength=len(self.target))
+
+    def only(self, rows: NDArray[np.int64]) -> ValidationQuotas:
+        """The same shares of the cells of some of the rows, which must touch every cell."""
+        return self.with_codes(self.cells.codes[rows])
+
+    def with_codes(self, codes: NDArray[np.int64]) -> ValidationQuotas:
+        """The same shares of the cells of a sample, whose rows touch every cell."""
+        cells = self.cells.with_codes(codes)
+        share = cells.sizes / self.cells.sizes
+        target, lower, upper = (
+            np.floor(bound * share + 0.5).astype(np.int64) for bound in (self.target, self.lower, self.upper)
+        )
+        return ValidationQuotas(cells, target, lower, upper)
+
+
+@dataclass(frozen=True)
+class Quotas:
     """Cells, and how many of each cell's rows go to each part: `lower <= count <= upper`.
 
     Attributes
@@ -34,10 +93,27 @@ class PartQuotas:
     upper: NDArray[np.int64]
     pinned: NDArray[np.int64]
 
+    @classmethod
+    def of_split(
+        cls, validation: ValidationQuotas, holdout: Fraction, pinned: NDArray[np.int64] | None = None
+    ) -> Quotas:
+        """Two parts, training and validation."""
+        cells = validation.cells
+        target, lower, upper = (
+            np.stack([cells.sizes - rest, bound], axis=1)
+            for rest, bound in (
+                (validation.target, validation.target),
+                (validation.upper, validation.lower),
+                (validation.lower, validation.upper),
+            )
+        )
+        pins = np.full(len(cells.codes), FREE, dtype=np.int64) if pinned is None else pinned
+        return cls(cells, SIDES, (1 - holdout, holdout), target, lower, upper, pins)
+
     @property
     def n(self) -> int:
         """Number of rows; cells may be known by their sizes alone."""
-        return int(self.cells.sizes.sum())
+        return self.cells.n
 
     @property
     def k(self) -> int:
@@ -49,10 +125,24 @@ class PartQuotas:
         """Whether every count is fixed."""
         return bool((self.lower == self.upper).all())
 
-    def counts(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of each cell in each part, shape (cells, parts)."""
+    @cached_property
+    def validation(self) -> ValidationQuotas:
+        """The second of two parts."""
+        assert self.k == len(SIDES)
+        target, lower, upper = (
+            np.ascontiguousarray(counts[:, VAL]) for counts in (self.target, self.lower, self.upper)
+        )
+        return ValidationQuotas(self.cells, target, lower, upper)
+
+    def counts(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Rows of each cell in each part, (cells, parts); of a split in two, its validation rows will do."""
         flat = np.bincount(self.cells.codes * self.k + labels, minlength=self.target.size)
         return flat.reshape(self.target.shape)
+
+    def within(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each cell's counts are within their bounds."""
+        counts = self.counts(labels)
+        return np.asarray(((self.lower <= counts) & (counts <= self.upper)).all(axis=1))
 
 
 def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
@@ -93,7 +183,39 @@ SLIP = Fraction(1, 10**9)
 _RESERVED = ("report", "folds", "excluded", "dropped")
 
 
-def fold_quotas(cells: Cells, k: int) -> PartQuotas:
+def split_quotas(
+    cells: Cells,
+    holdout: Fraction,
+    tolerance: Fraction | Sequence[Fraction] = Fraction(0),
+    rounding: str = "nearest",
+) -> Quotas:
+    """Give validation its share of every cell.
+
+    Parameters
+    ----------
+    tolerance : of every cell, or one for all.
+
+    Raises
+    ------
+    InfeasibleError
+        When every cell rounds to no validation rows, or to no training rows.
+    """
+    sizes = [int(size) for size in cells.sizes]
+    share = balanced_quotas if rounding == "balanced" else nearest_quotas
+    target = np.array(share(sizes, holdout), dtype=np.int64)
+    each = [tolerance] * len(sizes) if isinstance(tolerance, Fraction) else list(tolerance)
+    reach = [bounds(size, holdout, allowed) for size, allowed in zip(sizes, each, strict=True)]
+    lower, upper = (np.array(bound, dtype=np.int64) for bound in zip(*reach, strict=True))
+    if rounding == "balanced":
+        # Largest remainders may put a target one row off the nearest integer.
+        exact = np.array([allowed == 0 for allowed in each])
+        lower = np.where(exact, target, np.minimum(lower, target))
+        upper = np.where(exact, target, np.maximum(upper, target))
+    _refuse_empty_side(cells, holdout, lower, upper, rounding)
+    return Quotas.of_split(ValidationQuotas(cells, target, lower, upper), holdout)
+
+
+def fold_quotas(cells: Cells, k: int) -> Quotas:
     """Give every fold an equal share of every cell; who gets a cell's extra rows goes round.
 
     So that all folds have equally many rows, but for one, and the cells stay independent of each other.
@@ -103,7 +225,7 @@ def fold_quotas(cells: Cells, k: int) -> PartQuotas:
     InfeasibleError
         If there are fewer rows than folds.
     """
-    n = int(cells.sizes.sum())
+    n = cells.n
     if n < k:
         raise InfeasibleError(f"{n} rows cannot make {k} folds", hint=f"use --k {max(n, FEWEST)} or less")
     base, extra = np.divmod(cells.sizes, k)
@@ -112,7 +234,7 @@ def fold_quotas(cells: Cells, k: int) -> PartQuotas:
     target = (base[:, None] + (turn < extra[:, None])).astype(np.int64)
     names = tuple(f"fold_{fold}" for fold in range(k))
     free = np.full(len(cells.codes), -1, dtype=np.int64)
-    return PartQuotas(cells, names, (Fraction(1, k),) * k, target, target, target, free)
+    return Quotas(cells, names, (Fraction(1, k),) * k, target, target, target, free)
 
 
 def part_quotas(
@@ -120,7 +242,7 @@ def part_quotas(
     parts: Sequence[tuple[str, Fraction]],
     tolerance: Sequence[Fraction],
     pinned: NDArray[np.int64] | None = None,
-) -> PartQuotas:
+) -> Quotas:
     """Give every part its share of every cell, rounded so that cells and parts both add up.
 
     Every count is its share rounded down or up, all rows of a cell go somewhere, and the parts' totals are
@@ -140,7 +262,7 @@ def part_quotas(
             lower[cell] = np.minimum(target[cell], [low for low, _ in reach])
             upper[cell] = np.maximum(target[cell], [high for _, high in reach])
     pins = np.full(len(cells.codes), -1, dtype=np.int64) if pinned is None else pinned
-    quotas = PartQuotas(cells, names, shares, target, lower, upper, pins)
+    quotas = Quotas(cells, names, shares, target, lower, upper, pins)
     _refuse_impossible(quotas)
     return quotas
 
@@ -150,7 +272,7 @@ def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
     from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    n_cells, k, n = len(cells.sizes), len(shares), int(cells.sizes.sum())
+    n_cells, k, n = len(cells.sizes), len(shares), cells.n
     exact = [[share * int(size) for share in shares] for size in cells.sizes]
     floors = np.array([[int(value) for value in row] for row in exact], dtype=np.int64)
     rest = np.array([[float(value - int(value)) for value in row] for row in exact])
@@ -181,7 +303,7 @@ def _largest_remainders(exact: Sequence[Fraction], total: int) -> list[int]:
     return rounded
 
 
-def _refuse_impossible(quotas: PartQuotas) -> None:
+def _refuse_impossible(quotas: Quotas) -> None:
     """Refuse parts without rows, and more forced rows than a cell has room for."""
     empty = np.flatnonzero(quotas.upper.sum(axis=0) == 0)
     if len(empty):
@@ -215,3 +337,51 @@ def _refuse_impossible(quotas: PartQuotas) -> None:
             f"some parts and what the others need add up to {least[cell]}",
             hint="force fewer rows, or allow more with --tolerance",
         )
+
+
+def _refuse_empty_side(
+    cells: Cells,
+    holdout: Fraction,
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    rounding: str,
+) -> None:
+    n, largest = cells.n, int(cells.sizes.max())
+    if int(upper.sum()) == 0:
+        missing, fate, bound = "validation", "0", _least_share
+    elif int(lower.sum()) == n:
+        missing, fate, bound = "training", "all of its rows", _greatest_share
+    else:
+        return
+    if rounding == "balanced":
+        cures = [f"--h {bound(n)}"]
+    else:
+        cures = ["--rounding balanced"] if 0 < round_half_up(holdout * n) < n else []
+        if largest > 1:  # cells of one row go to one side all together, whatever h is
+            cures.append(f"--h {bound(largest)}")
+        cures = cures or [f"--rounding balanced with --h {bound(n)}"]
+    where = f"{_plural(len(cells.sizes), 'cell')}, the largest of {_plural(largest, 'row')}"
+    raise InfeasibleError(
+        f"no {missing} rows: h={float(holdout):g} of every cell rounds to {fate} ({where})",
+        hint=f"use {', or '.join(cures)}",
+    )
+
+
+def _least_share(rows: int) -> str:
+    """Say, with three digits or so, the smallest h that gives `rows` rows one validation row."""
+    digits = len(str(rows)) + 2
+    return f"{_decimal(-(-(10**digits) // (2 * rows)), digits)} or more"
+
+
+def _greatest_share(rows: int) -> str:
+    """Say the largest h that leaves `rows` rows one training row: below 1 - 1/(2 rows)."""
+    digits = len(str(rows)) + 2
+    return f"{_decimal(10**digits - 10**digits // (2 * rows) - 1, digits)} or less"
+
+
+def _decimal(scaled: int, digits: int) -> str:
+    return f"{Decimal(scaled).scaleb(-digits):f}".rstrip("0")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

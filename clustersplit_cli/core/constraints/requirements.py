@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, bounded
+from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.families import (
-    FREE,
-    VAL,
     atoms_pinned,
     composition,
     demand_of,
@@ -28,6 +26,7 @@ from clustersplit_cli.core.constraints.feasibility import (
     nearest_total,
 )
 from clustersplit_cli.core.constraints.program import Program, column_classes
+from clustersplit_cli.core.constraints.quotas import FREE, VAL, Quotas, ValidationQuotas
 from clustersplit_cli.core.constraints.tolerance import Tolerance
 
 
@@ -37,8 +36,7 @@ class Requirements:
 
     Attributes
     ----------
-    families : for each family its cells with their quotas and bounds.
-    pinned : (n,) -1 for a free row, 0 and 1 for a row forced into training or validation.
+    families : for each family its cells with their quotas and bounds; all have the same forced rows.
     units : (n,) the unit of every row; None if rows are on their own.
     rounding : how quotas were rounded.
     tolerance : of the cells without one of their own.
@@ -47,8 +45,7 @@ class Requirements:
     total : the least and most validation rows; None if the cells alone decide.
     """
 
-    families: tuple[Constraints, ...]
-    pinned: NDArray[np.int8]
+    families: tuple[Quotas, ...]
     units: NDArray[np.int64] | None
     rounding: str
     tolerance: Fraction
@@ -59,7 +56,12 @@ class Requirements:
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(self.pinned)
+        return self.families[0].n
+
+    @property
+    def pinned(self) -> NDArray[np.int64]:
+        """The part that each row is forced into; -1: none."""
+        return self.families[0].pinned
 
     @property
     def separates(self) -> bool:
@@ -89,10 +91,11 @@ class Requirements:
     @cached_property
     def program(self) -> Program:
         """The assignment step over rows, or units, as a program for solvers."""
-        lower = np.concatenate([family.lower for family in self.families])
-        upper = np.concatenate([family.upper for family in self.families])
+        limits = [family.validation for family in self.families]
+        lower = np.concatenate([family.lower for family in limits])
+        upper = np.concatenate([family.upper for family in limits])
         matrix = composition([family.cells for family in self.families], self.units)
-        has_two_sides = any(f.lower.sum() > 0 and f.upper.sum() < self.n for f in self.families)
+        has_two_sides = any(f.lower.sum() > 0 and f.upper.sum() < self.n for f in limits)
         least, most = self.total or (1, self.n - 1)
         if len(lower) == 1:
             lower, upper = np.maximum(lower, least), np.minimum(upper, most)
@@ -105,7 +108,7 @@ class Requirements:
         return Program(matrix, lower, upper, atoms_pinned(self.pinned, self.units))
 
     @cached_property
-    def working(self) -> Constraints:
+    def working(self) -> ValidationQuotas:
         """Cells of rows that can be exchanged without breaking a bound, and how many of each to choose.
 
         With one family these are its own cells, apart from rows that are forced to a side; with several
@@ -114,7 +117,7 @@ class Requirements:
         cells = self._refined()
         free = cells.pins == FREE
         if self.separates:
-            family = self.families[0]
+            family = self.families[0].validation
             taken = np.bincount(family.cells.codes[self.pinned == VAL], minlength=len(family.target))[
                 cells.parents
             ]
@@ -123,10 +126,10 @@ class Requirements:
                 np.where(free, np.clip(bound[cells.parents] - taken, 0, size), (cells.pins == VAL) * size)
                 for bound in (family.lower, family.target, family.upper)
             )
-            return bounded(cells.cells, target, lower, upper)
+            return ValidationQuotas(cells.cells, target, lower, upper)
         assert self.units is None and self.counts is not None
         target = np.where(free, self.counts[self.classes[cells.examples]], (cells.pins == VAL) * cells.sizes)
-        return bounded(cells.cells, target, target, target)
+        return ValidationQuotas.exactly(cells.cells, target)
 
     def _refined(self) -> _Refined:
         """Joint cells of all families, apart by what is forced."""
@@ -179,7 +182,7 @@ class _Refined:
 
     cells: Cells
     parents: NDArray[np.int64]
-    pins: NDArray[np.int8]
+    pins: NDArray[np.int64]
     examples: NDArray[np.int64]
 
     @property
@@ -192,7 +195,7 @@ def make_requirements(
     holdout: Fraction,
     tolerance: Tolerance,
     rounding: str | None = None,
-    pinned: NDArray[np.int8] | None = None,
+    pinned: NDArray[np.integer] | None = None,
     units: NDArray[np.int64] | None = None,
 ) -> Requirements:
     """Give every cell of every family its share, and make sure that all of it can be met at once.
@@ -207,14 +210,17 @@ def make_requirements(
         Naming a minimal set of cells that exclude each other, and the smallest change that helps.
     """
     n = len(families[0].codes)
-    pins = np.full(n, FREE, np.int8) if pinned is None else pinned
+    pins = np.full(n, FREE, np.int64) if pinned is None else pinned.astype(np.int64)
     how = rounding or ("nearest" if len(families) == 1 else "balanced")
     targets = joint_targets(families, holdout) if how == "balanced" and len(families) > 1 else None
 
-    def limits(general: Fraction) -> tuple[Constraints, ...]:
+    def limits(general: Fraction) -> tuple[Quotas, ...]:
         each = tolerance.of_cells(families, general)
         return tuple(
-            limits_of(cells, holdout, allowed, how, None if targets is None else targets[family])
+            replace(
+                limits_of(cells, holdout, allowed, how, None if targets is None else targets[family]),
+                pinned=pins,
+            )
             for family, (cells, allowed) in enumerate(zip(families, each, strict=True))
         )
 
@@ -222,7 +228,7 @@ def make_requirements(
     bounds_at = limits(general)
     proven: bool | None = None
     if len(families) == 1 and units is None and (pins == FREE).all():
-        return Requirements(bounds_at, pins, None, how, general, True if tolerance.is_auto else None, None)
+        return Requirements(bounds_at, None, how, general, True if tolerance.is_auto else None, None)
     each = [allowed for family in tolerance.of_cells(families) for allowed in family]
     is_open = np.array([allowed is None for allowed in [*each, 0]])
     demand = demand_of(families, bounds_at, pins, units)
@@ -248,4 +254,4 @@ def make_requirements(
         lower[-1], upper[-1] = total
         counts = find_counts(demand.within(lower, upper), goal_of(demand, families, holdout, units))
         assert counts is not None  # one with that total was found
-    return Requirements(bounds_at, pins, units, how, general, proven, counts, total)
+    return Requirements(bounds_at, units, how, general, proven, counts, total)

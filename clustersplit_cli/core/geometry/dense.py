@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
@@ -102,7 +102,7 @@ class DenseGeometry(ByProducts):
         return self.matrix.combine(landmarks, coefficients)
 
     def spectrum(
-        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+        self, limits: ValidationQuotas, z0: NDArray[np.float64], low_rank: LowRankKernel
     ) -> tuple[Spectrum, float]:
         """Leading eigenpairs, and what the trace and the Frobenius norm leave for all others."""
         return dense_spectrum(self.matrix, self.trace, limits, z0, low_rank, self.workers)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.protocol import Counts, SplitProducts, choose_landmarks
@@ -319,7 +319,7 @@ class FactorGeometry(FactoredKernel):
         return result
 
     def _factor_moments(
-        self, limits: Constraints, vector: NDArray[np.float64]
+        self, limits: ValidationQuotas, vector: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """For the factors B = F M: B'B, the sum of B's rows over each cell, and B'vector."""
         dtype = self.search_dtype
@@ -353,7 +353,7 @@ class FactorGeometry(FactoredKernel):
         return gram, sums, at
 
     def spectrum(
-        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+        self, limits: ValidationQuotas, z0: NDArray[np.float64], low_rank: LowRankKernel
     ) -> tuple[Spectrum, float]:
         """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB."""
         moments = self._factor_moments(limits, z0)

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints, restricted_to, sample_rows
+from clustersplit_cli.core.constraints.cells import sample_rows
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.geometry.scatter import cell_means, within_cells
@@ -134,12 +135,12 @@ class LowRankKernel:
         """Inner products of every row's factors with vectors of shape (p, k), shape (n, k)."""
         return self.source.combine(self.root @ coefficients.astype(self.root.dtype))
 
-    def turned(self, limits: Constraints, workers: Workers | None = None) -> LowRankKernel:
+    def turned(self, limits: ValidationQuotas, workers: Workers | None = None) -> LowRankKernel:
         """The same kernel, its factors along the directions it varies in within cells, leading first."""
         if self.scatter is not None:
             return self
-        rows = sample_rows(limits, min(limits.n, TURNING_ROWS), np.random.default_rng(0))
-        part, factors = restricted_to(limits, rows), self.factors(rows, workers)
+        rows = sample_rows(limits.cells, min(limits.n, TURNING_ROWS), np.random.default_rng(0))
+        part, factors = limits.cells.only(rows), self.factors(rows, workers)
         scatter = within_cells(part, factors, cell_means(part, factors), workers)
         values, vectors = np.linalg.eigh(scatter)
         root = self.root @ vectors[:, ::-1].astype(self.root.dtype)
@@ -150,7 +151,7 @@ class LowRankKernel:
         scatter = None if self.scatter is None else self.scatter[:count]
         return replace(self, root=self.root[:, :count], scatter=scatter)
 
-    def condensed(self, limits: Constraints, workers: Workers) -> LowRankKernel:
+    def condensed(self, limits: ValidationQuotas, workers: Workers) -> LowRankKernel:
         """The low-rank kernel along the directions that matter within cells.
 
         A wide kernel varies along few directions, and exploring is the cheaper the fewer they are.

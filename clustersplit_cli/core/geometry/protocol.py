@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.low_rank import KernelColumns, LowRankKernel, RowSource
@@ -111,7 +111,7 @@ class Geometry(KernelColumns, Protocol):
         """Sum K over groups of rows on both sides; the trace stays that of K."""
 
     def spectrum(
-        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+        self, limits: ValidationQuotas, z0: NDArray[np.float64], low_rank: LowRankKernel
     ) -> tuple[Spectrum, float]:
         """Bound the spectrum of A = PKP, with b = PKz0 in its basis, and compute z0'Kz0.
 

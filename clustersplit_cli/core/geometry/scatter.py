@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.parallel import Workers, tiles
 
@@ -16,19 +16,19 @@ FEW_CELLS = 64
 """Rows per cell from which on cells are few."""
 
 
-def cell_means(constraints: Constraints, rows: Floats) -> NDArray[np.float64]:
+def cell_means(cells: Cells, rows: Floats) -> NDArray[np.float64]:
     """Mean of the rows of each cell, shape (cells, p)."""
-    grouped = rows if constraints.is_grouped else rows[constraints.order]
-    edges = constraints.offsets
+    grouped = rows if cells.is_grouped else rows[cells.order]
+    edges = cells.offsets
     if FEW_CELLS * len(edges) > len(grouped):
         sums = np.add.reduceat(grouped, edges[:-1], axis=0)
     else:  # adding rows up cell by cell is many times faster
         sums = np.stack([grouped[start:stop].sum(axis=0) for start, stop in pairwise(edges.tolist())])
-    return np.asarray(sums / constraints.cells.sizes[:, None], dtype=np.float64)
+    return np.asarray(sums / cells.sizes[:, None], dtype=np.float64)
 
 
 def within_cells(
-    constraints: Constraints,
+    cells: Cells,
     factors: Floats,
     means: NDArray[np.float64],
     workers: Workers | None = None,
@@ -44,4 +44,4 @@ def within_cells(
     gram = np.zeros((factors.shape[1],) * 2)
     for part in map(product, pieces) if workers is None else workers.map(product, pieces):
         gram += part
-    return np.asarray(gram - (means.T * constraints.cells.sizes) @ means)
+    return np.asarray(gram - (means.T * cells.sizes) @ means)

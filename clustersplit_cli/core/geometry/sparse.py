@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
@@ -187,14 +187,14 @@ class SparseGeometry(ByProducts):
         return self.factors_along(inner - self.centre[:, None] * total)
 
     def spectrum(
-        self, limits: Constraints, z0: NDArray[np.float64], low_rank: LowRankKernel
+        self, limits: ValidationQuotas, z0: NDArray[np.float64], low_rank: LowRankKernel
     ) -> tuple[Spectrum, float]:
         """All eigenvalues of (PF)'PF, which has as many columns as the features."""
         n_cells = len(limits.target)
         gram = (self.rows.T @ self.rows).toarray() - self.n * np.outer(self.centre, self.centre)
         sums = np.zeros((n_cells, len(self.centre)))
         for cell in range(n_cells):
-            members = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+            members = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]]
             sums[cell] = np.asarray(self.rows[members].sum(axis=0)).ravel() - len(members) * self.centre
         at_z0 = self.gather(z0[:, None])[:, 0]
         longest = float(np.sqrt(max(float(self.diagonal.max()), 0.0)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.scatter import cell_means
@@ -61,7 +61,7 @@ class Spectrum:
 def dense_spectrum(
     matrix: SymmetricMatrix,
     trace: float,
-    limits: Constraints,
+    limits: ValidationQuotas,
     z0: NDArray[np.float64],
     low_rank: LowRankKernel,
     workers: Workers,
@@ -119,7 +119,7 @@ def factored_spectrum(
     gram: NDArray[np.float64],
     sums: NDArray[np.float64],
     at_z0: NDArray[np.float64],
-    limits: Constraints,
+    limits: ValidationQuotas,
     precision: np.dtype[Any],
     factors_along: Callable[[NDArray[np.float64]], Floats] | None = None,
     longest: float = 0.0,
@@ -154,18 +154,18 @@ def _leading_first(
     return values[::-1], vectors[:, ::-1]
 
 
-def _centre(limits: Constraints, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def _centre(limits: ValidationQuotas, columns: NDArray[np.float64]) -> NDArray[np.float64]:
     """Remove every cell's mean from columns of shape (n, p)."""
-    return np.asarray(columns - cell_means(limits, columns)[limits.cells.codes])
+    return np.asarray(columns - cell_means(limits.cells, columns)[limits.cells.codes])
 
 
-def _leading_directions(limits: Constraints, low_rank: LowRankKernel, count: int) -> NDArray[np.float64]:
+def _leading_directions(limits: ValidationQuotas, low_rank: LowRankKernel, count: int) -> NDArray[np.float64]:
     """Leading eigenvectors of P K P as the low-rank kernel sees them, shape (n, at most count)."""
     guessed = low_rank.turned(limits).leading(count).factors(np.arange(limits.n))
     return _centre(limits, guessed.astype(np.float64))
 
 
-def _coarse_means(limits: Constraints) -> NDArray[np.float64]:
+def _coarse_means(limits: ValidationQuotas) -> NDArray[np.float64]:
     """Orthonormal indicators of cells, merged into a few groups when there are many.
 
     Removing fewer means than P does leaves a larger Frobenius norm, so the bound stays valid.

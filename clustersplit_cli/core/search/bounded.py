@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation, nth_smallest
-from clustersplit_cli.core.constraints.cells import Constraints, restricted_to
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.search.candidate import Candidate, best_distinct, joined
@@ -39,7 +39,7 @@ class BoundedProblem:
 
     problem: Problem
     geometry: FactorGeometry
-    limits: Constraints
+    limits: ValidationQuotas
     n_val: int
     norms: NDArray[np.float64]  # (n,), at least |phi_i|, cell by cell
     selection: Selection  # of rows that go cell by cell
@@ -48,8 +48,8 @@ class BoundedProblem:
     def of(cls, problem: Problem, geometry: FactorGeometry) -> BoundedProblem:
         """Look at a problem whose quotas are exact."""
         limits = problem.constraints
-        norms = np.sqrt(np.maximum(geometry.diagonal, 0.0))[limits.order]
-        selection = Selection(restricted_to(limits, limits.order))
+        norms = np.sqrt(np.maximum(geometry.diagonal, 0.0))[limits.cells.order]
+        selection = Selection(limits.only(limits.cells.order))
         return cls(problem, geometry, limits, int(limits.target.sum()), norms, selection)
 
     @property
@@ -92,7 +92,7 @@ class BoundedSplit:
         cls, bounded: BoundedProblem, members: Members, summed: NDArray[np.float64], witness: Floats
     ) -> BoundedSplit:
         """Begin at a split whose sums and witness, to some rounding, are known."""
-        order = bounded.limits.order
+        order = bounded.limits.cells.order
         n = len(order)
         split = cls(bounded, members[order], summed, np.empty(n), np.zeros(n, dtype=np.int32))
         split.renew(witness)
@@ -121,7 +121,7 @@ class BoundedSplit:
             witness = geometry.spread(weights[:, None], geometry.search_dtype)[:, 0]
         probe = np.linspace(0, geometry.n - 1, min(PROBED, geometry.n)).astype(np.int64)
         rounding = float(np.abs(witness[probe] - geometry.at(probe, weights)).max())
-        self.witness = witness[bounded.limits.order].astype(np.float64)
+        self.witness = witness[bounded.limits.cells.order].astype(np.float64)
         self.seen[:] = 0
         self.looks = [(geometry.mixed(weights), ROUNDING * rounding)]
 
@@ -135,7 +135,7 @@ class BoundedSplit:
             return False
         bounded = self.bounded
         signs = np.where(self.in_val[places], -1.0, 1.0)
-        summed = self.summed + bounded.geometry.sum_of(bounded.limits.order[places], signs)
+        summed = self.summed + bounded.geometry.sum_of(bounded.limits.cells.order[places], signs)
         before, after = bounded.objectives(np.stack([self.summed, summed], axis=1))
         if before - after <= NOISE * max(bounded.problem.ssq_total - before, 0.0):
             return False
@@ -152,10 +152,10 @@ class BoundedSplit:
         reach = c / 2.0 * (bounded.norms**2 + farthest**2)
         if not bounded.geometry.is_nonnegative:
             reach += c * bounded.norms * farthest
-        near = np.sort(bounded.limits.order[self._refresh(reach)])
+        near = np.sort(bounded.limits.cells.order[self._refresh(reach)])
         members = self.members
         polished = polish(bounded.problem, members, self.in_rows(self.witness), among=near)
-        return self.exchange(np.flatnonzero((polished.members != members)[bounded.limits.order]))
+        return self.exchange(np.flatnonzero((polished.members != members)[bounded.limits.cells.order]))
 
     def n_pulled(self) -> int:
         """Count the rows whose pull on their own centroid may decide where they are."""
@@ -169,7 +169,7 @@ class BoundedSplit:
     def in_rows(self, values: NDArray[Any]) -> NDArray[Any]:
         """Put values that go cell by cell into the rows' own order."""
         result = np.empty_like(values)
-        result[self.bounded.limits.order] = values
+        result[self.bounded.limits.cells.order] = values
         return result
 
     def _choice(self) -> Members:
@@ -213,7 +213,7 @@ class BoundedSplit:
         """Compute the present witness of some rows in float64."""
         bounded = self.bounded
         weights = bounded.weighed(self.summed)
-        self.witness[places] = bounded.geometry.at(bounded.limits.order[places], weights)
+        self.witness[places] = bounded.geometry.at(bounded.limits.cells.order[places], weights)
         self.seen[places] = len(self.looks)
         self.looks.append((bounded.geometry.mixed(weights), 0.0))
 
@@ -353,7 +353,7 @@ class _BoundedRun:
             measured = evaluate(problem, split.members)
             difference = measured.difference[:, None]
             proposal = cheaper_orientation(difference, selection)[0][:, 0]
-            changed = np.flatnonzero((proposal != split.members)[problem.constraints.order])
+            changed = np.flatnonzero((proposal != split.members)[problem.constraints.cells.order])
             if len(changed) == 0:
                 return measured
             # Sums that began in the kernel's own precision are not good enough to tell rows so close.

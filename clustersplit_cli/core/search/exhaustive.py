@@ -9,7 +9,7 @@ from math import comb, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.search.problem import Members, Problem, objectives
 
 MOST_SPLITS = 20_000
@@ -19,7 +19,7 @@ MOST_FREE = 40
 BATCH = 1024
 
 
-def count_splits(constraints: Constraints) -> int:
+def count_splits(constraints: ValidationQuotas) -> int:
     """Number of splits that meet the constraints."""
     return prod(
         sum(comb(int(size), count) for count in range(int(low), int(high) + 1))
@@ -27,7 +27,7 @@ def count_splits(constraints: Constraints) -> int:
     )
 
 
-def has_at_most(constraints: Constraints, most: int) -> bool:
+def has_at_most(constraints: ValidationQuotas, most: int) -> bool:
     """Whether no more than so many splits meet the constraints; large cells are not counted out."""
     sizes, lower, upper = constraints.cells.sizes, constraints.lower, constraints.upper
     # A cell that leaves a choice has at least as many choices as rows.
@@ -46,7 +46,7 @@ def best_of_all(problem: Problem) -> tuple[Members, float]:
         number = np.arange(first, min(total, first + BATCH))
         members = np.empty((problem.n, len(number)), dtype=bool)
         for cell, options in enumerate(choices):
-            rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+            rows = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]]
             number, pick = np.divmod(number, options.shape[1])
             members[rows] = options[:, pick]
         n_val = members.sum(axis=0)
@@ -57,7 +57,7 @@ def best_of_all(problem: Problem) -> tuple[Members, float]:
     return best, best_psi
 
 
-def _choices(limits: Constraints, cell: int) -> NDArray[np.bool_]:
+def _choices(limits: ValidationQuotas, cell: int) -> NDArray[np.bool_]:
     """Every allowed choice of a cell's rows, one per column."""
     size = int(limits.cells.sizes[cell])
     picked = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clustersplit_cli.core.assignment.selection import Assigner
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
@@ -287,7 +287,9 @@ class Exploration:
         """Carry splits over from the rows that were explored."""
         return candidates if self.subproblem is None else self.subproblem.to_all_rows(candidates)
 
-    def around(self, best: Candidate, limits: Constraints, count: int, rng: np.random.Generator) -> Members:
+    def around(
+        self, best: Candidate, limits: ValidationQuotas, count: int, rng: np.random.Generator
+    ) -> Members:
         """Make splits of all rows around one of them."""
         projections: Floats = np.zeros((limits.n, 0))
         if self.subproblem is not None:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Labels, bounded
-from clustersplit_cli.core.constraints.families import FREE, VAL
+from clustersplit_cli.core.constraints.cells import Cells, Labels
 from clustersplit_cli.core.constraints.groups import NOBODY, TAKEN, GroupParts, best_pairs
+from clustersplit_cli.core.constraints.quotas import FREE, VAL, ValidationQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.protocol import Geometry
@@ -38,7 +38,7 @@ def group_problem(problem: Problem, requirements: Requirements) -> Problem:
     names: tuple[dict[str, Any], ...] = tuple({} for _ in sizes)
     # How many of each kind there are to choose differs from split to split; pinned ones are never exchanged.
     counts = np.zeros(len(sizes), dtype=np.int64)
-    constraints = bounded(Cells(codes.astype(np.int64), names, sizes), counts, counts, counts)
+    constraints = ValidationQuotas.exactly(Cells(codes.astype(np.int64), names, sizes), counts)
     return Problem(problem.geometry.group_sums(units), constraints, requirements.sizes)
 
 

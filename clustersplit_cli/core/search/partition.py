@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from clustersplit_cli.core.assignment.cbc import TransportCell, solve_transport
 from clustersplit_cli.core.assignment.transport import transport
 from clustersplit_cli.core.constraints.cells import Labels
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers
@@ -108,7 +108,7 @@ def rest_squared(state: State) -> NDArray[np.float64]:
     return np.asarray(np.maximum(squared, 0.0))
 
 
-def without_empty_parts(quotas: PartQuotas, labels: Labels) -> Labels:
+def without_empty_parts(quotas: Quotas, labels: Labels) -> Labels:
     """Give a row to every part that has none, which wide tolerances allow, where the bounds leave one.
 
     Parameters
@@ -154,7 +154,7 @@ class PartAssigner:
     solver : `auto`, or `cbc` to send every cell of every step through CBC.
     """
 
-    quotas: PartQuotas
+    quotas: Quotas
     workers: Workers
     permuting: bool
     solver: str = "auto"
@@ -283,12 +283,10 @@ class FreeCell:
         return self.rows, self.lower, self.upper
 
 
-def free_cells(quotas: PartQuotas) -> list[FreeCell]:
+def free_cells(quotas: Quotas) -> list[FreeCell]:
     """Take the rows that are forced into a part off their cells."""
-    order = np.argsort(quotas.cells.codes, kind="stable")
-    pieces = np.split(order, np.cumsum(quotas.cells.sizes)[:-1])
     cells = []
-    for code, rows in enumerate(pieces):
+    for code, rows in enumerate(np.split(quotas.cells.order, quotas.cells.offsets[1:-1])):
         pins = quotas.pinned[rows]
         free = rows[pins < 0]
         if len(free) == 0:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Labels, bounded, sample_rows
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.cells import Labels, sample_rows
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
@@ -182,33 +182,28 @@ def draw_sample(assigner: PartAssigner, factors: Floats, rng: np.random.Generato
     quotas, n = assigner.quotas, len(factors)
     if explored_rows(n) >= n or (quotas.pinned >= 0).any():
         return None
-    nothing = np.zeros(len(quotas.cells.sizes), np.int64)
-    rows = sample_rows(bounded(quotas.cells, nothing, nothing, nothing), explored_rows(n), rng)
+    rows = sample_rows(quotas.cells, explored_rows(n), rng)
     some = np.ascontiguousarray(factors[rows])
     dealer = replace(assigner, quotas=sampled_quotas(quotas, rows))
     return Sample(some, low_rank_geometry(some, assigner.workers), dealer)
 
 
-def sampled_quotas(quotas: PartQuotas, rows: NDArray[np.int64]) -> PartQuotas:
+def sampled_quotas(quotas: Quotas, rows: NDArray[np.int64]) -> Quotas:
     """The same shares of the cells of some rows, which touch every cell."""
-    codes = quotas.cells.codes[rows]
-    sizes = np.bincount(codes, minlength=len(quotas.cells.sizes))
-    share = (sizes / quotas.cells.sizes)[:, None]
+    cells = quotas.cells.only(rows)
+    share = (cells.sizes / quotas.cells.sizes)[:, None]
     target = np.floor(quotas.target * share).astype(np.int64)
     rest = quotas.target * share - target
-    missing = sizes - target.sum(axis=1)
+    missing = cells.sizes - target.sum(axis=1)
     target += np.argsort(np.argsort(-rest, axis=1, kind="stable"), axis=1) < missing[:, None]
     lower, upper = target, target
     if not quotas.is_exact:
         lower = np.minimum(target, np.floor(quotas.lower * share).astype(np.int64))
         upper = np.maximum(target, np.ceil(quotas.upper * share).astype(np.int64))
-    cells = Cells(codes, quotas.cells.names, sizes)
     return replace(quotas, cells=cells, target=target, lower=lower, upper=upper, pinned=quotas.pinned[rows])
 
 
-def _better_of_all(
-    geometry: Geometry, candidate: PartitionCandidate, quotas: PartQuotas
-) -> PartitionCandidate:
+def _better_of_all(geometry: Geometry, candidate: PartitionCandidate, quotas: Quotas) -> PartitionCandidate:
     """The best of all partitions, if they are few enough to look at and it is better."""
     if int((quotas.pinned < 0).sum()) > MOST_FREE:
         return candidate
@@ -377,9 +372,8 @@ def _along_directions(assigner: PartAssigner, factors: Floats, count: int) -> It
     if count == 0:
         return
     cells = assigner.quotas.cells
-    order = np.argsort(cells.codes, kind="stable")
-    begins = np.concatenate([[0], np.cumsum(cells.sizes)[:-1]])
-    means = np.add.reduceat(factors[order], begins, axis=0, dtype=np.float64) / cells.sizes[:, None]
+    means = np.add.reduceat(factors[cells.order], cells.offsets[:-1], axis=0, dtype=np.float64)
+    means /= cells.sizes[:, None]
     gram = (factors.T @ factors).astype(np.float64) - (means.T * cells.sizes) @ means
     vectors = np.linalg.eigh(gram)[1]
     for number in range(count):

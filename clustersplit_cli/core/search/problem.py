@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import (
@@ -28,7 +28,7 @@ class Problem:
     """Maximise the MMD between the two sides of a split of `geometry`'s rows under `constraints`."""
 
     geometry: Geometry
-    constraints: Constraints
+    constraints: ValidationQuotas
     sizes: NDArray[np.int64] | None = None
     """Rows of every atom, where the atoms are units of rows and the geometry sums over them; None: 1."""
 

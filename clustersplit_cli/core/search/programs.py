@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.cbc import CBCProgramAssigner
 from clustersplit_cli.core.assignment.highs import solve
 from clustersplit_cli.core.assignment.selection import Assigner
-from clustersplit_cli.core.constraints.cells import Cells, bounded
+from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.program import Assignment, Limits, Program
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
@@ -336,15 +336,14 @@ def _starts(
     """Name and make the starts: along leading directions, both ways, and random ones."""
     wanted = restarts - restarts // 5
     if coupling.requirements.units is None:
-        scores = spectral_scores(coupling.requirements.working, factors, wanted)
+        scores = spectral_scores(coupling.requirements.working.cells, factors, wanted)
     else:
         # A unit's factors are sums over its rows: what counts is how far they are from as many average rows.
         sizes = coupling.requirements.sizes[:, None]
         centred = factors - sizes * (factors.sum(axis=0) / sizes.sum())
         atoms = coupling.problem.n
         whole = Cells(np.zeros(atoms, np.int64), ({},), np.array([atoms]))
-        nothing = np.zeros(1, np.int64)
-        scores = spectral_scores(bounded(whole, nothing, nothing, nothing), centred, wanted)
+        scores = spectral_scores(whole, centred, wanted)
     names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(scores.shape[1])]
     n_random = restarts - len(names)
     names += [f"random-{run}" for run in range(n_random)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import restricted_to, sample_rows
+from clustersplit_cli.core.constraints.cells import sample_rows
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
@@ -101,10 +101,10 @@ def make_subproblem(
     rows = np.arange(problem.n)
     if problem.n > SMALL:
         if explored_rows(problem.n) < problem.n:
-            rows = sample_rows(limits, explored_rows(problem.n), rng)
+            rows = sample_rows(limits.cells, explored_rows(problem.n), rng)
         # Cell by cell, so that choosing within cells need not gather them.
         rows = rows[np.argsort(limits.cells.codes[rows], kind="stable")]
-    part = restricted_to(limits, rows)
+    part = limits.only(rows)
     condensed = low_rank.condensed(limits, workers)
     factors = condensed.factors(rows, workers)
     if problem.n <= SMALL:

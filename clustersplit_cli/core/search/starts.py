@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.scatter import cell_means, within_cells
 from clustersplit_cli.core.parallel import tiles
@@ -23,7 +24,7 @@ SHARES = 0.3, 0.7
 """Range of the share that one of two splits has in a mixture."""
 
 
-def random_splits(constraints: Constraints, streams: Sequence[np.random.Generator]) -> Members:
+def random_splits(constraints: ValidationQuotas, streams: Sequence[np.random.Generator]) -> Members:
     """Draw one split per stream, uniform among those that meet every cell's target.
 
     Returns
@@ -38,12 +39,12 @@ def random_splits(constraints: Constraints, streams: Sequence[np.random.Generato
     return np.transpose(splits)
 
 
-def spectral_splits(constraints: Constraints, factors: Floats, count: int) -> Members:
+def spectral_splits(constraints: ValidationQuotas, factors: Floats, count: int) -> Members:
     """Split along the leading eigenvectors of P K P, both signs of each; see `spectral_scores`."""
-    return at_targets(constraints).choose(spectral_scores(constraints, factors, count))
+    return at_targets(constraints).choose(spectral_scores(constraints.cells, factors, count))
 
 
-def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Floats:
+def spectral_scores(cells: Cells, factors: Floats, count: int) -> Floats:
     """Coordinates of all rows along leading eigenvectors of P K P, K = factors factors', both signs of each.
 
     P removes every cell's mean, because a split that keeps each cell's share can only use what varies
@@ -57,14 +58,14 @@ def spectral_scores(constraints: Constraints, factors: Floats, count: int) -> Fl
     -------
     (n, r) with r = count, or fewer if there are not so many directions.
     """
-    means = cell_means(constraints, factors)
-    values, vectors = np.linalg.eigh(within_cells(constraints, factors, means))
+    means = cell_means(cells, factors)
+    values, vectors = np.linalg.eigh(within_cells(cells, factors, means))
     keep = np.flatnonzero(values > 1e-6 * max(values[-1], 0.0))[::-1][: (count + 1) // 2]
     directions = vectors[:, keep]
     # An eigenvector's sign is arbitrary; fixing it makes the first of each pair the same everywhere.
     signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(len(keep))])
     directions *= signs
-    scores = factors @ directions.astype(factors.dtype) - (means @ directions)[constraints.cells.codes]
+    scores = factors @ directions.astype(factors.dtype) - (means @ directions)[cells.codes]
     both: Floats = np.stack([-scores, scores], axis=2).reshape(len(scores), -1)[:, :count]
     return both
 
@@ -86,7 +87,7 @@ def perturbation_directions(factors: Floats, count: int, rng: np.random.Generato
     return directions
 
 
-def at_targets(constraints: Constraints) -> Selection:
+def at_targets(constraints: ValidationQuotas) -> Selection:
     """A selection that meets every cell's target exactly."""
     counts = constraints.target.copy()
     # With tolerances a side may be empty at the targets although the bounds allow it a row.
@@ -98,7 +99,7 @@ def at_targets(constraints: Constraints) -> Selection:
 
 
 def perturbed_splits(
-    constraints: Constraints,
+    constraints: ValidationQuotas,
     witness: NDArray[np.floating],
     projections: Floats,
     count: int,
@@ -131,7 +132,7 @@ def perturbed_splits(
 
 
 def crossed_splits(
-    constraints: Constraints, witnesses: Floats, count: int, rng: np.random.Generator
+    constraints: ValidationQuotas, witnesses: Floats, count: int, rng: np.random.Generator
 ) -> tuple[Members, NDArray[np.int64]]:
     """Choose rows by mixtures of two splits' witnesses.
 

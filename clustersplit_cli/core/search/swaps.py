@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, Labels, bounded
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.cells import Cells, Labels
+from clustersplit_cli.core.constraints.quotas import Quotas, ValidationQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.partition import State, measure, remeasure
@@ -75,7 +75,7 @@ class _Sides:
         rise -= (self.to_train[into] - self.to_train[out]) / self.n_train
         return float(2.0 * (rise + c * (0.5 * (self.diagonal[into] + self.diagonal[out]) - between)))
 
-    def move_gains(self, limits: Constraints) -> NDArray[np.float64]:
+    def move_gains(self, limits: ValidationQuotas) -> NDArray[np.float64]:
         """The fall in Psi if each row alone changed sides; -inf where the bounds forbid it."""
         sign = np.where(self.in_val, -1.0, 1.0)
         room = np.where(
@@ -210,7 +210,7 @@ def _candidates(
     return found if narrowed is None else narrowed[found]
 
 
-def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:
+def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: ValidationQuotas, least: float) -> int:
     """Sweep over the cells, making the best swap of every validation row while it still pays."""
     cells = [np.flatnonzero(near.codes == cell) for cell in np.flatnonzero(np.bincount(near.codes))]
     changes = 0
@@ -230,7 +230,7 @@ def _exchange(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, le
     return changes
 
 
-def _move_best(near: _Sides, kernel: NDArray[np.float64], limits: Constraints, least: float) -> int:
+def _move_best(near: _Sides, kernel: NDArray[np.float64], limits: ValidationQuotas, least: float) -> int:
     """Move single rows, the most profitable first, until none pays."""
     made = 0
     for _ in range(len(near.codes)):
@@ -332,7 +332,7 @@ def _least_gain(geometry: Geometry, psi: float) -> float:
 def polish_pairs(
     geometry: Geometry,
     labels: Labels,
-    quotas: PartQuotas,
+    quotas: Quotas,
     dtype: DTypeLike,
     state: State | None = None,
 ) -> PolishedPartition:
@@ -360,7 +360,7 @@ def polish_pairs(
             codes = np.unique(kinds[rows], return_inverse=True)[1].reshape(-1).astype(np.int64)
             sizes = np.bincount(codes)
             counts = np.bincount(codes[members], minlength=len(sizes))
-            limits = bounded(Cells(codes, tuple({} for _ in sizes), sizes), counts, counts, counts)
+            limits = ValidationQuotas.exactly(Cells(codes, tuple({} for _ in sizes), sizes), counts)
             pair = Problem(_SomeRows(geometry, rows, sums[rows, first] + sums[rows, second]), limits)
             n_first, n_second = int(members.sum()), int((~members).sum())
             witness = sums[rows, first] / n_first - sums[rows, second] / n_second

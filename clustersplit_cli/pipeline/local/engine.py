@@ -9,7 +9,7 @@ from typing import Any
 
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, cbc_version
 from clustersplit_cli.core.constraints.groups import GroupParts
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import Problem
@@ -52,7 +52,7 @@ class LocalEngine:
     into: PartitionOptions | None = None
     spare_threads: int = 3
 
-    def survey(self) -> Requirements | tuple[PartQuotas, GroupParts | None]:
+    def survey(self) -> Requirements | tuple[Quotas, GroupParts | None]:
         """Put quotas, tolerances, forced rows and units together."""
         with self.watch.step("constraints"):
             if self.into is None:
@@ -95,7 +95,7 @@ class LocalEngine:
             "progress": self.progress,
         }
         if isinstance(surveyed, Requirements):
-            limits = surveyed.families[0] if surveyed.units is not None else surveyed.working
+            limits = surveyed.families[0].validation if surveyed.units is not None else surveyed.working
             return LocalSplit(**common, problem=Problem(held.geometry, limits), requirements=surveyed)
         quotas, units = surveyed
         return LocalPartition(**common, quotas=quotas, units=units)

@@ -17,7 +17,7 @@ from clustersplit_cli.core.certificate import (
 )
 from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.groups import GroupParts
-from clustersplit_cli.core.constraints.quotas import PartQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, make_low_rank
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
@@ -52,7 +52,7 @@ BATCH = 4
 class LocalPartition(LocalContext):
     """Rows in memory that are to be parted; `units` is None where rows are on their own."""
 
-    quotas: PartQuotas
+    quotas: Quotas
     units: GroupParts | None
 
     @property

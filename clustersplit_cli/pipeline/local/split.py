@@ -20,8 +20,7 @@ from clustersplit_cli.core.certificate import (
     certify_by_threshold,
     certify_program,
 )
-from clustersplit_cli.core.constraints.cells import Constraints
-from clustersplit_cli.core.constraints.families import TRAIN, VAL
+from clustersplit_cli.core.constraints.quotas import SIDES, TRAIN, VAL, ValidationQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.effort import EFFORTS
@@ -45,7 +44,7 @@ from clustersplit_cli.pipeline.portrait import portray
 from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
 from clustersplit_cli.pipeline.summarize import (
     family_name,
-    summarize_cells,
+    summarize_validation,
 )
 from clustersplit_cli.reports import summary
 from clustersplit_cli.reports.portrait import Portrait
@@ -206,7 +205,7 @@ class LocalSplit(LocalContext):
         if self.requirements.separates:
             return mmd_upper_bound(problem, self.image(), looking=looking)
         # Splits that meet several families meet each of them: the smallest of their bounds holds.
-        problems = [replace(problem, constraints=family) for family in self.requirements.families]
+        problems = [replace(problem, constraints=family.validation) for family in self.requirements.families]
         return min(mmd_upper_bound(each, self.image()) for each in problems)
 
     def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:
@@ -266,11 +265,10 @@ class LocalSplit(LocalContext):
     def constraints(self, found: LocalFound) -> summary.ConstraintsSummary:
         """Compare every cell's count with its bounds, and say what else was asked for."""
         asked, members = self.requirements, found.members
-        names = [family_name(family) for family in asked.families]
         cells = tuple(
             cell
-            for name, family in zip(names, asked.families, strict=True)
-            for cell in summarize_cells(name, family, family.counts(members))
+            for family in asked.families
+            for cell in summarize_validation(family, family.validation.counts(members))
         )
         units, pinned = self._units(members), self._pinned(members)
         return summary.ConstraintsSummary(
@@ -279,7 +277,7 @@ class LocalSplit(LocalContext):
             and (units is None or units.divided == 0)
             and (pinned is None or pinned.satisfied),
             cells=cells,
-            families=tuple(names),
+            families=tuple(map(family_name, asked.families)),
             rounding=asked.rounding,
             integral_by="total_unimodularity" if asked.is_unimodular else "branch_and_bound",
             tolerance=summary.ToleranceSummary(
@@ -311,20 +309,20 @@ class LocalSplit(LocalContext):
         asked, n_val = self.requirements, found.measured.n_val if sized else None
         cells = (
             note
-            for place, limits in enumerate(asked.families)
-            for note in about_cells(limits, self.options, asked.rounding, n_val if place == 0 else None)
+            for place, quotas in enumerate(asked.families)
+            for note in about_cells(quotas, self.options, asked.rounding, n_val if place == 0 else None)
         )
         return (*cells, *about_convergence(converged, self.options.max_iter))
 
     def written(self, found: LocalFound) -> Parts:
         """The rows of both sides."""
-        return Parts.of(self.dataset.rows, ("train", "val"), found.labels)
+        return Parts.of(self.dataset.rows, SIDES, found.labels)
 
 
 def certify(
     measured: Evaluation,
     members: Members,
-    constraints: Constraints,
+    constraints: ValidationQuotas,
     how: str,
     program: AssignmentProgram | None = None,
 ) -> FixedPoint | None:

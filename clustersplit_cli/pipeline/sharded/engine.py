@@ -72,7 +72,7 @@ from clustersplit_cli.pipeline.sharded.prepare import (
     prepare_kernel,
     survey_rows,
 )
-from clustersplit_cli.pipeline.summarize import family_name, resolved_options, summarize_cells
+from clustersplit_cli.pipeline.summarize import family_name, resolved_options, summarize_validation
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports import summary
 
@@ -251,7 +251,7 @@ class ShardedContext:
                 factors = Features(sample.raw, plan.steps, plan.dtype).block(0, len(sample.raw))
             else:
                 factors = values @ mixing.astype(values.dtype)
-            limits = samples.sample_limits(kernel.surveyed.limits, sample.codes)
+            limits = kernel.surveyed.limits.with_codes(sample.codes)
             problem = Problem(low_rank_geometry(factors, workers), limits)
             context = SearchContext(
                 problem,
@@ -450,13 +450,12 @@ class ShardedContext:
 
     def constraints(self, found: ShardedFound) -> summary.ConstraintsSummary:
         """Compare every cell's count with its bounds."""
-        limits, tolerance = self.kernel.surveyed.limits, self.options.tolerance
-        name = family_name(limits)
-        cells = tuple(summarize_cells(name, limits, found.refined.split.counts))
+        quotas, tolerance = self.kernel.surveyed.quotas, self.options.tolerance
+        cells = tuple(summarize_validation(quotas, found.refined.split.counts))
         return summary.ConstraintsSummary(
             all_satisfied=all(cell.satisfied for cell in cells),
             cells=cells,
-            families=(name,),
+            families=(family_name(quotas),),
             rounding=self.kernel.surveyed.rounding,
             integral_by="total_unimodularity",
             tolerance=summary.ToleranceSummary(
@@ -467,7 +466,7 @@ class ShardedContext:
     def notes(self, found: ShardedFound, *, converged: bool, sized: bool) -> Notes:
         """Warnings about cells, the number of validation rows, and passes that ran out."""
         surveyed, n_val = self.kernel.surveyed, found.refined.split.state.n_val
-        cells = about_cells(surveyed.limits, self.options, surveyed.rounding, n_val if sized else None)
+        cells = about_cells(surveyed.quotas, self.options, surveyed.rounding, n_val if sized else None)
         if converged:
             return tuple(cells)
         most = self.engine.engine_options.max_passes

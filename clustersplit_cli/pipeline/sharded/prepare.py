@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, make_constraints
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import Quotas, ValidationQuotas, split_quotas
 from clustersplit_cli.core.geometry.features import Features, Moments, unit_rows
 from clustersplit_cli.core.geometry.kernels import (
     DEGENERACY_SAMPLE,
@@ -49,10 +50,15 @@ class Surveyed:
 
     found: Found
     n: int
-    limits: Constraints
+    quotas: Quotas
     rounding: str
     numbering: Numbering
     moments: Moments
+
+    @property
+    def limits(self) -> ValidationQuotas:
+        """How many validation rows of every cell there may be."""
+        return self.quotas.validation
 
 
 @dataclass(frozen=True)
@@ -120,10 +126,10 @@ def survey_rows(layout: Layout, engine: Engine, options: CheckedOptions, watch: 
         rounding = options.rounding or "nearest"
         # The smallest tolerance that one family of cells can be met with is none.
         allowed = [value or Fraction(0) for value in options.tolerance.of_cells([cells])[0]]
-        limits = make_constraints(cells, options.holdout, allowed, rounding)
+        quotas = split_quotas(cells, options.holdout, allowed, rounding)
         assert found.columns is not None
         moments = found.columns.moments(found.n_kept)
-    return Surveyed(found, found.n_kept, limits, rounding, counted.numbering, moments)
+    return Surveyed(found, found.n_kept, quotas, rounding, counted.numbering, moments)
 
 
 def prepare_kernel(

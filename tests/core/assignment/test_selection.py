@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment import selection as assignment
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, CBCAssigner, cbc_version, find_cbc
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation, nth_smallest
-from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.errors import InfeasibleError, SolverError
 
 
-def constraints_of(codes: NDArray[Any], h: str, tolerance: str = "0") -> Constraints:
+def constraints_of(codes: NDArray[Any], h: str, tolerance: str = "0") -> ValidationQuotas:
     values = range(int(codes.max()) + 1)
     cells = joint_cells({"label": (codes, values)}, len(codes))
-    return make_constraints(cells, Fraction(h), Fraction(tolerance))
+    return split_quotas(cells, Fraction(h), Fraction(tolerance)).validation
 
 
-def random_limits(rng: np.random.Generator, n: int, n_cells: int, tolerance: str) -> Constraints:
+def random_limits(rng: np.random.Generator, n: int, n_cells: int, tolerance: str) -> ValidationQuotas:
     while True:
         try:
             h = str(rng.integers(1, 10) / 10)
@@ -35,7 +36,7 @@ def random_limits(rng: np.random.Generator, n: int, n_cells: int, tolerance: str
             continue
 
 
-def lp_by_highs(costs: NDArray[Any], limits: Constraints) -> float:
+def lp_by_highs(costs: NDArray[Any], limits: ValidationQuotas) -> float:
     """The paper's program with both columns of U, relaxed to [0, 1]."""
     n, n_cells = limits.n, len(limits.target)
     one = scipy.sparse.eye_array(n, format="csr")
@@ -57,10 +58,10 @@ def lp_by_highs(costs: NDArray[Any], limits: Constraints) -> float:
     return float(found.fun)
 
 
-def best_by_enumeration(costs: NDArray[Any], limits: Constraints) -> float:
+def best_by_enumeration(costs: NDArray[Any], limits: ValidationQuotas) -> float:
     total = 0.0
     for cell in range(len(limits.target)):
-        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]].tolist()
+        rows = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]].tolist()
         total += min(
             sum(costs[list(chosen)])
             for quota in range(limits.lower[cell], limits.upper[cell] + 1)
@@ -69,7 +70,7 @@ def best_by_enumeration(costs: NDArray[Any], limits: Constraints) -> float:
     return total
 
 
-def meets(chosen: NDArray[np.bool_], limits: Constraints) -> bool:
+def meets(chosen: NDArray[np.bool_], limits: ValidationQuotas) -> bool:
     counts = limits.counts(chosen)
     return bool(((limits.lower <= counts) & (counts <= limits.upper)).all())
 

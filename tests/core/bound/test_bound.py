@@ -11,7 +11,8 @@ from scipy.optimize import minimize_scalar
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound import bound as module
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
-from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
 from clustersplit_cli.core.geometry import spectrum
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
@@ -25,10 +26,10 @@ from clustersplit_cli.errors import InfeasibleError, InputError
 from tests.core.builders import problem_of
 
 
-def cells(codes: list[int], holdout: str) -> Constraints:
+def cells(codes: list[int], holdout: str) -> ValidationQuotas:
     values = sorted(set(codes))
     table = joint_cells({"label": (np.searchsorted(values, codes), values)}, len(codes))
-    return make_constraints(table, Fraction(holdout))
+    return split_quotas(table, Fraction(holdout)).validation
 
 
 def true_optimum(problem: Problem) -> float:

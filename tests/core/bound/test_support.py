@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from clustersplit_cli.core.bound.support import ConeCover, SupportFunction
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, bounded
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 
 
-def limits_of(sizes: list[int], quotas: list[int], rng: np.random.Generator) -> Constraints:
+def limits_of(sizes: list[int], quotas: list[int], rng: np.random.Generator) -> ValidationQuotas:
     codes = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     cells = Cells(codes, tuple({"cell": g} for g in range(len(sizes))), np.array(sizes))
-    return bounded(cells, np.array(quotas), np.array(quotas), np.array(quotas))
+    return ValidationQuotas(cells, np.array(quotas), np.array(quotas), np.array(quotas))
 
 
-def all_places(limits: Constraints, directions: np.ndarray) -> np.ndarray:
+def all_places(limits: ValidationQuotas, directions: np.ndarray) -> np.ndarray:
     """U'w of every split, by enumeration; w = z less its cell means."""
     codes, n = limits.cells.codes, len(directions)
     choices = [
@@ -33,7 +34,7 @@ def all_places(limits: Constraints, directions: np.ndarray) -> np.ndarray:
     return np.array(places)
 
 
-def centred(limits: Constraints, k: int, rng: np.random.Generator) -> np.ndarray:
+def centred(limits: ValidationQuotas, k: int, rng: np.random.Generator) -> np.ndarray:
     directions = rng.normal(size=(limits.n, k)) * rng.gamma(1.0, size=k)
     codes = limits.cells.codes
     means = np.stack([np.bincount(codes, column) / np.bincount(codes) for column in directions.T], axis=1)

@@ -13,13 +13,13 @@ from clustersplit_cli.core.constraints.cells import (
     Cells,
     balanced_quotas,
     joint_cells,
-    make_constraints,
     nearest_quotas,
     parse_holdout,
     parse_share,
     parse_tolerance,
     round_half_up,
 )
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.errors import InfeasibleError, UsageError
 
 fractions_of_one = st.fractions(
@@ -119,7 +119,7 @@ def test_bounds_enclose_the_target_and_leave_both_sides_a_row(
 ) -> None:
     cells = cells_of(sizes)
     try:
-        limits = make_constraints(cells, h, tolerance, rounding)
+        limits = split_quotas(cells, h, tolerance, rounding).validation
     except InfeasibleError:
         upper = [min(size, round_half_up(h * (1 + tolerance) * size)) for size in sizes]
         lower = [round_half_up(max(h * (1 - tolerance), Fraction(0)) * size) for size in sizes]
@@ -140,14 +140,14 @@ def test_bounds_enclose_the_target_and_leave_both_sides_a_row(
 
 
 def test_the_tolerance_is_relative_to_the_holdout() -> None:
-    limits = make_constraints(cells_of([100, 10, 3]), Fraction("0.2"), Fraction("0.25"))
+    limits = split_quotas(cells_of([100, 10, 3]), Fraction("0.2"), Fraction("0.25")).validation
     assert limits.lower.tolist() == [15, 2, 0]  # 0.15 of 100, 10 and 3
     assert limits.upper.tolist() == [25, 3, 1]  # 0.25
     assert limits.target.tolist() == [20, 2, 1]
 
 
 def test_a_tolerance_beyond_every_row_is_clipped_to_the_cell() -> None:
-    limits = make_constraints(cells_of([5, 2]), Fraction("0.4"), Fraction(4))
+    limits = split_quotas(cells_of([5, 2]), Fraction("0.4"), Fraction(4)).validation
     assert limits.lower.tolist() == [0, 0]
     assert limits.upper.tolist() == [5, 2]
 
@@ -164,13 +164,13 @@ def test_a_tolerance_beyond_every_row_is_clipped_to_the_cell() -> None:
 def test_every_cure_of_an_infeasible_holdout_cures(sizes: list[int], h: Fraction, rounding: str) -> None:
     cells = cells_of(sizes)
     try:
-        make_constraints(cells, h, Fraction(0), rounding)
+        split_quotas(cells, h, Fraction(0), rounding)
     except InfeasibleError as error:
         assert error.exit_code == 3
         assert error.hint is not None and error.hint.startswith("use ")
         for cure in error.hint.removeprefix("use ").split(", or "):
             share = re.search(r"--h (\S+)", cure)
-            make_constraints(
+            split_quotas(
                 cells,
                 parse_holdout(share[1]) if share else h,
                 Fraction(0),
@@ -182,21 +182,21 @@ def test_cells_of_one_row_are_only_offered_balanced_rounding() -> None:
     with pytest.raises(
         InfeasibleError, match=r"no validation rows: h=0\.2 of every cell rounds to 0"
     ) as caught:
-        make_constraints(cells_of([1] * 10), Fraction("0.2"))
+        split_quotas(cells_of([1] * 10), Fraction("0.2"))
     assert caught.value.hint == "use --rounding balanced"
     with pytest.raises(
         InfeasibleError, match=r"no training rows.*\(10 cells, the largest of 1 row\)"
     ) as caught:
-        make_constraints(cells_of([1] * 10), Fraction("0.5"))
+        split_quotas(cells_of([1] * 10), Fraction("0.5"))
     assert caught.value.hint == "use --rounding balanced"
 
 
 def test_a_holdout_too_small_for_all_rows_names_one_that_is_not() -> None:
     with pytest.raises(InfeasibleError) as caught:
-        make_constraints(cells_of([10]), Fraction("0.01"))
+        split_quotas(cells_of([10]), Fraction("0.01"))
     assert caught.value.hint == "use --h 0.05 or more"
     with pytest.raises(InfeasibleError) as caught:
-        make_constraints(cells_of([10]), Fraction("0.99"), rounding="balanced")
+        split_quotas(cells_of([10]), Fraction("0.99"), rounding="balanced")
     assert caught.value.hint == "use --h 0.9499 or less"
 
 
@@ -230,7 +230,7 @@ def test_many_columns_of_many_values_do_not_overflow() -> None:
 
 def test_rows_are_listed_cell_by_cell_in_ascending_order() -> None:
     codes = np.array([1, 0, 1, 0, 2])
-    limits = make_constraints(joint_cells({"label": (codes, "abc")}, 5), Fraction(1, 2))
-    assert limits.order.tolist() == [1, 3, 0, 2, 4]
-    assert limits.offsets.tolist() == [0, 2, 4, 5]
+    limits = split_quotas(joint_cells({"label": (codes, "abc")}, 5), Fraction(1, 2)).validation
+    assert limits.cells.order.tolist() == [1, 3, 0, 2, 4]
+    assert limits.cells.offsets.tolist() == [0, 2, 4, 5]
     assert limits.counts(np.array([True, False, True, True, False])).tolist() == [1, 2, 0]

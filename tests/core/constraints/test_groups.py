@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.groups import GroupParts, form_parts
-from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, part_quotas
+from clustersplit_cli.core.constraints.quotas import Quotas, fold_quotas, part_quotas
 from clustersplit_cli.core.constraints.tolerance import smallest_tolerance
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry
@@ -37,7 +37,7 @@ def every_choice(n_units: int, k: int) -> np.ndarray:
     return np.array(list(product(range(k), repeat=n_units)))
 
 
-def needed(quotas: PartQuotas, table: np.ndarray, labels: np.ndarray) -> Fraction:
+def needed(quotas: Quotas, table: np.ndarray, labels: np.ndarray) -> Fraction:
     worst = Fraction(0)
     for cell, size in enumerate(quotas.cells.sizes.tolist()):
         for part, share in enumerate(quotas.shares):

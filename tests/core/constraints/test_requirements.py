@@ -49,18 +49,23 @@ def test_quotas_of_two_families_are_neighbours_of_their_shares_and_add_up(
     domain = np.where(label < 3, label, rng.integers(0, 4, n))
     asked = require(cells_of("label", label), cells_of("domain", domain), holdout=holdout)
     for family in asked.families:
-        assert family.target.sum() == round_half_up(holdout * n)
+        assert family.validation.target.sum() == round_half_up(holdout * n)
         exact = [holdout * int(size) for size in family.cells.sizes]
-        assert all(abs(quota - value) < 1 for quota, value in zip(family.target.tolist(), exact, strict=True))
-    assert (asked.families[0].counts(_chosen(asked)) == asked.families[0].target).all()
-    assert (asked.families[1].counts(_chosen(asked)) == asked.families[1].target).all()
+        assert all(
+            abs(quota - value) < 1
+            for quota, value in zip(family.validation.target.tolist(), exact, strict=True)
+        )
+    assert (asked.families[0].validation.counts(_chosen(asked)) == asked.families[0].validation.target).all()
+    assert (asked.families[1].validation.counts(_chosen(asked)) == asked.families[1].validation.target).all()
 
 
 def _chosen(asked: Requirements) -> NDArray[np.bool_]:
     """The first rows of every working cell, as many as its target."""
     chosen = np.zeros(asked.n, dtype=bool)
     for rows, target in zip(
-        np.split(asked.working.order, asked.working.offsets[1:-1]), asked.working.target, strict=True
+        np.split(asked.working.cells.order, asked.working.cells.offsets[1:-1]),
+        asked.working.target,
+        strict=True,
     ):
         chosen[rows[:target]] = True
     return chosen
@@ -69,7 +74,7 @@ def _chosen(asked: Requirements) -> NDArray[np.bool_]:
 def test_one_family_is_rounded_as_ever() -> None:
     asked = require(cells_of("label", [0] * 12 + [1] * 8))
     assert asked.rounding == "nearest"
-    assert asked.families[0].target.tolist() == [2, 2]
+    assert asked.families[0].validation.target.tolist() == [2, 2]
     assert asked.working.cells is not None
     np.testing.assert_array_equal(asked.working.cells.codes, asked.families[0].cells.codes)
     assert asked.separates
@@ -89,7 +94,7 @@ def test_forced_rows_are_in_cells_of_their_own_and_count_for_their_quota() -> No
     chosen = _chosen(asked)
     assert chosen[[0, 1]].all()
     assert not chosen[[2, 10]].any()
-    assert asked.families[0].counts(chosen).tolist() == [3, 3]
+    assert asked.families[0].validation.counts(chosen).tolist() == [3, 3]
     assert asked.is_met_by(chosen)
 
 
@@ -102,7 +107,7 @@ def test_too_many_forced_rows_name_the_cell_and_the_tolerance_that_would_do() ->
     assert error.value.exit_code == 3
     assert "--tolerance 'label=dog=0.75' (4 validation rows)" in str(error.value.hint)
     asked = make_requirements([family], FIFTH, parse_tolerances(["label=dog=0.75"]), pinned=pinned)
-    assert asked.families[0].upper.tolist() == [2, 4]
+    assert asked.families[0].validation.upper.tolist() == [2, 4]
 
 
 def test_a_conflict_between_families_is_named_in_words() -> None:
@@ -239,7 +244,7 @@ def test_units_that_cannot_hit_their_quota_are_told_with_the_smallest_tolerance(
     hint = str(error.value.hint)
     assert "--tolerance 0.125 (the smallest that can be met)" in hint
     asked = require(cells_of("label", [0] * 20), units=units, tolerance="0.125")
-    assert asked.families[0].upper.tolist() == [5]
+    assert asked.families[0].validation.upper.tolist() == [5]
 
 
 def test_a_unit_forced_to_both_sides_is_refused() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersplit_cli.core.constraints.cells import Cells, bounded
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.factored import FactoredKernel
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import pool
@@ -20,7 +21,7 @@ def test_sums_of_factors_give_what_the_kernel_gives(mixed: bool) -> None:
     members = rng.random(60) < 0.3
     n_val = int(members.sum())
     one = np.array([60])
-    limits = bounded(Cells(np.zeros(60, np.int64), ({},), one), one // 3, one // 3, one // 3)
+    limits = ValidationQuotas(Cells(np.zeros(60, np.int64), ({},), one), one // 3, one // 3, one // 3)
     with pool(1) as workers:
         found = evaluate(Problem(low_rank_geometry(rows, workers), limits), members)
     kernel = FactoredKernel(60, factors.sum(axis=0), mixing, float((rows**2).sum()), 0.0)

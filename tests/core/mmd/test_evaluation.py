@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from clustersplit_cli.core.constraints.cells import Cells, make_constraints
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare, standardize
@@ -36,7 +37,9 @@ def test_mmd_to_an_evaluation_domain_is_the_double_sum(kernel: str) -> None:
     with pool(2) as workers:
         prepared = prepare(Features(X), kernel, "scale", 3, workers, rng)
         hold = linear_geometry if kernel == "linear" else dense_geometry
-        limits = make_constraints(Cells(np.zeros(30, dtype=np.int64), ({},), np.array([30])), Fraction("0.3"))
+        limits = split_quotas(
+            Cells(np.zeros(30, dtype=np.int64), ({},), np.array([30])), Fraction("0.3")
+        ).validation
         problem = Problem(hold(prepared.features, prepared.kernel, workers), limits)
         rows = Features(E, prepared.features.steps, prepared.features.dtype)
         outside = see_outside(prepared.features, rows, prepared.kernel, workers)

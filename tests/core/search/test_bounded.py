@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
@@ -41,7 +42,7 @@ def problem_of(
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(9, 5))[rng.integers(9, size=n)] * 2 + rng.normal(size=(n, 5))
     labels = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
-    limits = make_constraints(joint_cells({"label": (labels, [0, 1, 2])}, n), Fraction("0.2"))
+    limits = split_quotas(joint_cells({"label": (labels, [0, 1, 2])}, n), Fraction("0.2")).validation
     X, landmarks = X.astype(dtype), np.sort(rng.choice(n, 60, False)) if kernel == "nystrom" else None
     geometry = builders.geometry_of(X, workers, "linear" if landmarks is None else "rbf", gamma, landmarks)
     assert isinstance(geometry, FactorGeometry)
@@ -157,7 +158,7 @@ def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
     while split.step():
         pass
     before, psi = split.members, split.psi
-    cell = slice(*problem.constraints.offsets[:2])
+    cell = slice(*problem.constraints.cells.offsets[:2])
     chosen = split.in_val[cell]
     worse = np.array([np.flatnonzero(chosen)[0], np.flatnonzero(~chosen)[0]])
     assert not split.exchange(worse)

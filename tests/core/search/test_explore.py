@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import bounded, joint_cells
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import NORMAL
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
@@ -31,7 +32,7 @@ def subproblem(workers: Workers) -> Problem:
     """A problem whose total scatter is 1."""
     X = np.array([[1.0], [-1.0], [1.0], [-1.0]]) / 2
     quota = np.array([2])
-    return Problem(low_rank_geometry(X, workers), bounded(joint_cells({}, 4), quota, quota, quota))
+    return Problem(low_rank_geometry(X, workers), ValidationQuotas.exactly(joint_cells({}, 4), quota))
 
 
 def ends(*explained: float) -> list[Candidate]:
@@ -68,7 +69,7 @@ def scattered(workers: Workers) -> tuple[NDArray[np.float32], Problem]:
     factors = rng.standard_t(3, size=(1500, 40)).astype(np.float32)
     quotas = np.array([100, 150, 50])
     table = joint_cells({"label": (np.repeat([0, 1, 2], 500), [0, 1, 2])}, 1500)
-    return factors, Problem(low_rank_geometry(factors, workers), bounded(table, quotas, quotas, quotas))
+    return factors, Problem(low_rank_geometry(factors, workers), ValidationQuotas.exactly(table, quotas))
 
 
 def perturbed(
@@ -117,7 +118,7 @@ def test_no_more_islands_are_needed_once_one_comes_to_the_same(workers: Workers)
     )
     quota = np.array([300])
     problem = Problem(
-        low_rank_geometry(factors, workers), bounded(joint_cells({}, 1500), quota, quota, quota)
+        low_rank_geometry(factors, workers), ValidationQuotas.exactly(joint_cells({}, 1500), quota)
     )
     selection, begun = Selection(problem.constraints), list[int]()
     starts = random_splits(problem.constraints, rng.spawn(3))

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
@@ -31,7 +32,7 @@ def problem_of(
     codes = rng.integers(0, 3, n)
     cells = joint_cells({"label": (codes, range(3))}, n)
     try:
-        limits = make_constraints(cells, Fraction(int(rng.integers(1, 10)), 10), Fraction(tolerance))
+        limits = split_quotas(cells, Fraction(int(rng.integers(1, 10)), 10), Fraction(tolerance)).validation
     except InfeasibleError:
         return None
     return builders.problem_of(X.astype(dtype), limits, workers, kernel)
@@ -145,9 +146,9 @@ def test_steps_that_run_out_are_not_called_convergence() -> None:
 def test_descents_without_a_prospect_are_given_up_and_not_called_converged() -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 8)) + rng.normal(scale=2.0, size=(12, 8))[rng.integers(12, size=600)]
-    limits = make_constraints(
+    limits = split_quotas(
         joint_cells({"label": (rng.integers(3, size=600), range(3))}, 600), Fraction("0.2")
-    )
+    ).validation
     with pool(1) as workers:
         prepared = prepare(Features(X), "rbf", "scale", 3, workers, rng)
         problem = Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
@@ -167,7 +168,7 @@ def test_descents_without_a_prospect_are_given_up_and_not_called_converged() -> 
 def test_two_heaps_on_a_line_are_parted(workers: Workers) -> None:
     X = np.array([0.0, 10, 1, 11, 2, 12])[:, None]
     prepared = prepare(Features(X), "linear", "scale", 3, workers, np.random.default_rng(0))
-    limits = make_constraints(joint_cells({}, 6), Fraction(1, 2))
+    limits = split_quotas(joint_cells({}, 6), Fraction(1, 2)).validation
     problem = Problem(linear_geometry(prepared.features, prepared.kernel, workers), limits)
     start = np.array([[True], [True], [True], [False], [False], [False]])
     end = descend(problem, start, Selection(limits), max_iter=10, dtype=np.float64)
@@ -177,7 +178,7 @@ def test_two_heaps_on_a_line_are_parted(workers: Workers) -> None:
 
 def test_random_splits_meet_every_target_and_differ_by_stream() -> None:
     codes = np.repeat(np.arange(3), [10, 7, 1])
-    limits = make_constraints(joint_cells({"label": (codes, "abc")}, 18), Fraction("0.3"))
+    limits = split_quotas(joint_cells({"label": (codes, "abc")}, 18), Fraction("0.3")).validation
     splits = random_splits(limits, np.random.default_rng(0).spawn(400))
     assert (np.stack([limits.counts(split) for split in splits.T]) == limits.target).all()
     # Uniform: every row of a cell is as likely as the others.
@@ -187,9 +188,11 @@ def test_random_splits_meet_every_target_and_differ_by_stream() -> None:
 
 def test_random_splits_never_leave_a_side_empty_within_soft_bounds() -> None:
     cells = joint_cells({"label": (np.arange(6), range(6))}, 6)
-    few = make_constraints(cells, Fraction("0.3"), Fraction(1))  # targets of 0, one row allowed in each cell
+    few = split_quotas(
+        cells, Fraction("0.3"), Fraction(1)
+    ).validation  # targets of 0, one row allowed in each cell
     assert few.target.sum() == 0
     assert random_splits(few, np.random.default_rng(0).spawn(5)).sum(axis=0).tolist() == [1] * 5
-    many = make_constraints(cells, Fraction("0.7"), Fraction(1, 2))  # targets of all, none needed
+    many = split_quotas(cells, Fraction("0.7"), Fraction(1, 2)).validation  # targets of all, none needed
     assert many.target.sum() == 6
     assert random_splits(many, np.random.default_rng(0).spawn(5)).sum(axis=0).tolist() == [5] * 5

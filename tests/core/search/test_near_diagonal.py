@@ -9,7 +9,8 @@ import pytest
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.bound.bound import mmd_upper_bound
-from clustersplit_cli.core.constraints.cells import Cells, joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import Cells, joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_low_rank
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
@@ -30,7 +31,7 @@ def problem_of(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: 
     """Rows that are denser in some places than in others."""
     rng = np.random.default_rng(2)
     X = (rng.normal(size=(N, 4)) * np.exp(rng.normal(size=(N, 1)))).astype(np.float32)
-    limits = make_constraints(cells_of(6), Fraction(holdout), Fraction(tolerance))
+    limits = split_quotas(cells_of(6), Fraction(holdout), Fraction(tolerance)).validation
     return builders.problem_of(X, limits, workers, gamma=gamma)
 
 

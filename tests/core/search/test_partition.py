@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.certificate import certify_partition
 from clustersplit_cli.core.constraints.cells import Cells, Labels
-from clustersplit_cli.core.constraints.quotas import PartQuotas, fold_quotas, parse_parts, part_quotas
+from clustersplit_cli.core.constraints.quotas import Quotas, fold_quotas, parse_parts, part_quotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry, dense_geometry
 from clustersplit_cli.core.geometry.features import Features
@@ -44,7 +44,7 @@ def kernel_of(x: NDArray[Any], workers: Workers) -> DenseGeometry:
     return dense_geometry(Features(x), Kernel("rbf", 1.0 / x.shape[1]), workers)
 
 
-def all_partitions(quotas: PartQuotas) -> list[Labels]:
+def all_partitions(quotas: Quotas) -> list[Labels]:
     """Every partition within the bounds."""
     found = [np.array(labels) for labels in product(range(quotas.k), repeat=quotas.n)]
     return [

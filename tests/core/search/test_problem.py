@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.protocol import ByProducts, split_weights
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import (
@@ -26,7 +27,7 @@ HOLDINGS = ("rbf", "linear", "cosine", "polynomial", "nystrom")
 
 
 def problem_of(X: NDArray[Any], holding: str, workers: Workers) -> Problem:
-    limits = make_constraints(joint_cells({}, len(X)), Fraction(1, 2))
+    limits = split_quotas(joint_cells({}, len(X)), Fraction(1, 2)).validation
     if holding == "nystrom":
         return builders.problem_of(X, limits, workers, landmarks=np.arange(0, len(X), 3))
     return builders.problem_of(X, limits, workers, holding)

@@ -44,7 +44,7 @@ def kernel_of(x: NDArray[Any], workers: Workers, landmarks: int = 0) -> Geometry
 def run(
     geometry: Geometry, asked: Requirements, workers: Workers, restarts: int = 5, solver: str = "auto"
 ) -> tuple[Problem, Solution]:
-    limits = asked.families[0] if asked.units is not None else asked.working
+    limits = asked.families[0].validation if asked.units is not None else asked.working
     problem = Problem(geometry, limits)
     coupling = Coupling.of(problem, asked, solver, workers)
     image = make_low_rank(coupling.problem.geometry, np.random.default_rng(0))
@@ -78,7 +78,7 @@ def test_a_problem_of_units_measures_what_the_problem_of_rows_measures(workers: 
     units = np.unique(rng.integers(0, 12, 40), return_inverse=True)[1].reshape(-1)
     label = cells_of("label", np.zeros(40, int))
     asked = make_requirements([label], Fraction(1, 4), parse_tolerances(["1"]), units=units)
-    rows = Problem(geometry, asked.families[0])
+    rows = Problem(geometry, asked.families[0].validation)
     over_units = group_problem(rows, asked)
     chosen = rng.random((asked.n_atoms, 4)) < 0.4
     np.testing.assert_allclose(objectives(over_units, chosen), objectives(rows, chosen[units]))
@@ -184,7 +184,7 @@ def test_random_splits_keep_units_whole(workers: Workers) -> None:
     geometry = kernel_of(rng.normal(size=(120, 3)), workers)
     label = cells_of("label", rng.integers(0, 2, 120))
     asked = make_requirements([label], Fraction(1, 5), parse_tolerances(["0.1"]), units=units)
-    coupling = Coupling.of(Problem(geometry, asked.families[0]), asked, "auto", workers)
+    coupling = Coupling.of(Problem(geometry, asked.families[0].validation), asked, "auto", workers)
     drawn = coupling.random_splits(rng.spawn(5))
     assert all(asked.is_met_by(drawn[:, run]) for run in range(5))
     assert len({drawn[:, run].tobytes() for run in range(5)}) > 1

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
@@ -41,7 +42,7 @@ def problem(workers: Workers) -> Problem:
     X[:300] += 1.5
     prepared = prepare(Features(X), "rbf", "scale", 3, workers, rng)
     codes = rng.integers(3, size=900)
-    limits = make_constraints(joint_cells({"label": (codes, list("abc"))}, 900), Fraction(1, 5))
+    limits = split_quotas(joint_cells({"label": (codes, list("abc"))}, 900), Fraction(1, 5)).validation
     return Problem(dense_geometry(prepared.features, prepared.kernel, workers), limits)
 
 

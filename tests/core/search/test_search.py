@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clustersplit_cli.core.constraints.cells import Constraints
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.search.problem import Members, objectives
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.errors import ClusterSplitError
@@ -20,11 +20,11 @@ from clustersplit_cli.pipeline.local.split import LocalSplit
 Maker = Callable[..., Dataset]
 
 
-def every_split(limits: Constraints) -> Members:
+def every_split(limits: ValidationQuotas) -> Members:
     """All splits that meet the constraints with two non-empty sides, one per column."""
     per_cell = []
     for cell in range(len(limits.target)):
-        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]].tolist()
+        rows = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]].tolist()
         per_cell.append(
             [
                 chosen

@@ -11,7 +11,8 @@ import pytest
 from sklearn.datasets import load_wine
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits, has_at_most
@@ -29,9 +30,9 @@ def clusters(n: int, d: int, seed: int, groups: int = 9) -> tuple[np.ndarray, np
     return X.astype(np.float32), rng.integers(3, size=n)
 
 
-def limits_of(labels: np.ndarray, holdout: str = "0.2", tolerance: str = "0") -> Constraints:
+def limits_of(labels: np.ndarray, holdout: str = "0.2", tolerance: str = "0") -> ValidationQuotas:
     table = joint_cells({"label": (labels, list(range(int(labels.max()) + 1)))}, len(labels))
-    return make_constraints(table, Fraction(holdout), Fraction(tolerance))
+    return split_quotas(table, Fraction(holdout), Fraction(tolerance)).validation
 
 
 def best_of_random(problem: Problem, count: int) -> float:
@@ -51,7 +52,7 @@ VARIANTS: dict[str, Callable[[Workers], Problem]] = {
 }
 
 
-def _sized(n: int, tolerance: str = "0") -> tuple[np.ndarray, Constraints]:
+def _sized(n: int, tolerance: str = "0") -> tuple[np.ndarray, ValidationQuotas]:
     X, labels = clusters(n, 6, n)
     return X, limits_of(labels, tolerance=tolerance)
 

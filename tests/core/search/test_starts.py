@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersplit_cli.core.constraints.cells import joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.search.starts import crossed_splits
 
 
@@ -16,7 +17,7 @@ def test_a_crossed_split_meets_the_targets_and_keeps_what_its_parents_agree_on(
 ) -> None:
     rng = np.random.default_rng(seed)
     codes = np.sort(np.concatenate([np.arange(3), rng.integers(3, size=57)]))
-    limits = make_constraints(joint_cells({"cell": (codes, (0, 1, 2))}, 60), Fraction("0.3"))
+    limits = split_quotas(joint_cells({"cell": (codes, (0, 1, 2))}, 60), Fraction("0.3")).validation
     witnesses = rng.normal(size=(60, k)).astype(np.float32)
     # Rows that every parent has far on one side.
     certain = np.unique(codes, return_index=True)[1]

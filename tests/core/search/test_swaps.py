@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import Constraints, joint_cells, make_constraints
+from clustersplit_cli.core.constraints.cells import joint_cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, objectives
@@ -29,16 +30,16 @@ def problem_of(
     gamma: str | float = "scale",
 ) -> Problem:
     columns = {} if codes is None else {"label": (codes, range(int(codes.max()) + 1))}
-    limits = make_constraints(joint_cells(columns, len(X)), Fraction(h), Fraction(tolerance))
+    limits = split_quotas(joint_cells(columns, len(X)), Fraction(h), Fraction(tolerance)).validation
     if holding == "nystrom":
         return builders.problem_of(X, limits, workers, gamma=gamma, landmarks=np.arange(0, len(X), 2))
     return builders.problem_of(X, limits, workers, holding, gamma)
 
 
-def at_target(limits: Constraints, rng: np.random.Generator) -> Members:
+def at_target(limits: ValidationQuotas, rng: np.random.Generator) -> Members:
     members = np.zeros(limits.n, dtype=bool)
     for cell, quota in enumerate(limits.target):
-        rows = limits.order[limits.offsets[cell] : limits.offsets[cell + 1]]
+        rows = limits.cells.order[limits.cells.offsets[cell] : limits.cells.offsets[cell + 1]]
         members[rng.permutation(rows)[:quota]] = True
     return members
 

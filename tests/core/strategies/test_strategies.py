@@ -25,7 +25,8 @@ from clustersplit_cli.core.baselines import (
     nearest_neighbours,
     nearest_neighbours_total,
 )
-from clustersplit_cli.core.constraints.cells import Cells, Constraints, make_constraints
+from clustersplit_cli.core.constraints.cells import Cells
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.nystrom import linear_geometry
@@ -51,13 +52,13 @@ def cells_of(codes: np.ndarray) -> Cells:
 def make_ground(workers: Workers, seed: int = 0, holdout: str = "0.3") -> tuple[StrategyContext, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(N, 3)) + rng.integers(0, 2, (N, 1)) * 3.0
-    limits = make_constraints(cells_of(rng.integers(0, 3, N)), Fraction(holdout))
+    limits = split_quotas(cells_of(rng.integers(0, 3, N)), Fraction(holdout)).validation
     return StrategyContext(
         Problem(linear_geometry(Features(X), Kernel("linear"), workers), limits), workers
     ), X
 
 
-def meets_quotas(constraints: Constraints, members: Members) -> bool:
+def meets_quotas(constraints: ValidationQuotas, members: Members) -> bool:
     return bool((constraints.counts(members) == constraints.target).all())
 
 
@@ -121,7 +122,7 @@ def swap_one_by_one(members: Members, difference: np.ndarray, codes: np.ndarray)
 def test_pairs_that_gain_are_those_of_a_pass_row_by_row(seed: int, labels: int) -> None:
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, labels, 24)
-    limits = make_constraints(cells_of(codes), Fraction("0.5"))
+    limits = split_quotas(cells_of(codes), Fraction("0.5")).validation
     members = Selection(limits).choose(rng.random((24, 1)))[:, 0]
     difference = rng.normal(size=24)
     leaving, entering = gaining_pairs(members, difference, limits)
@@ -142,7 +143,7 @@ def test_no_pair_gains_where_greedy_stops(seed: int, workers: Workers) -> None:
 
 def test_greedy_works_where_all_rows_are_equal(workers: Workers) -> None:
     X = np.zeros((10, 2))
-    limits = make_constraints(cells_of(np.zeros(10, dtype=int)), Fraction("0.2"))
+    limits = split_quotas(cells_of(np.zeros(10, dtype=int)), Fraction("0.2")).validation
     problem = Problem(linear_geometry(Features(X), Kernel("linear"), workers), limits)
     assert greedy(StrategyContext(problem, workers), np.random.default_rng(0)).sum() == 2
 
