@@ -166,6 +166,16 @@ def test_the_files_that_the_architecture_names_exist() -> None:
     assert not [place for place in places if not (PACKAGE / place).is_file()]
 
 
+MOST_FILES = 16
+
+
+def test_no_folder_has_more_files_than_a_reader_takes_in() -> None:
+    folders = {path.parent for path in modules()}
+    assert len(folders) > 10
+    counts = {folder.relative_to(ROOT).as_posix(): len([*folder.glob("*.py")]) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
+
+
 MOST_PARAMETERS, FEW_PARAMETERS = 9, ("core/search",)
 """Functions of these folders take a context rather than trains of parameters."""
 

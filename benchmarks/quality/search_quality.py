@@ -27,9 +27,8 @@ from clustersplit_cli.core.geometry.low_rank import landmarks_in_two, make_low_r
 from clustersplit_cli.core.geometry.nystrom import linear_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers, pool
-from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
-from clustersplit_cli.core.search.problem import Problem, evaluate
+from clustersplit_cli.core.search.problem import Problem, SearchContext, evaluate
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.data.dataset import ReadRequest

@@ -283,7 +283,7 @@ def write_in_pieces(output: Output, engine: ShardedEngine, result: Run) -> list[
 def _rows_by_workers(engine: ShardedEngine, result: Run, directory: Path) -> list[str]:
     """Have the workers write the side of every row; name the folder."""
     from clustersplit_cli.data.side_files import ROWS_FOLDER
-    from clustersplit_cli.engines.finishing import WriteRows
+    from clustersplit_cli.engines.tasks import WriteRows
 
     folder = (directory / ROWS_FOLDER).resolve()
     folder.mkdir()
@@ -296,7 +296,7 @@ def _nothing(directory: Path) -> list[str]:
 
 
 def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
-    from clustersplit_cli.engines.finishing import Sides
+    from clustersplit_cli.engines.tasks import Sides
 
     return np.concatenate(engine.executor.run(Sides(result.parts)))
 

@@ -17,9 +17,8 @@ from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
-from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, squared_mmd
+from clustersplit_cli.core.search.problem import Members, Problem, SearchContext, discrepancy, squared_mmd
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.starts import at_targets, random_splits, spectral_splits
 from clustersplit_cli.errors import InputError, UsageError

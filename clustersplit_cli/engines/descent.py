@@ -16,9 +16,16 @@ from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.factored import FactoredKernel, SplitState
 from clustersplit_cli.core.search.starts import at_targets
 from clustersplit_cli.engines.executor import Engine
-from clustersplit_cli.engines.finishing import Identities, NearThreshold
 from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
-from clustersplit_cli.engines.tasks import CountKeys, CountNegative, CountOnEdge, Score, SumSides
+from clustersplit_cli.engines.tasks import (
+    CountKeys,
+    CountNegative,
+    CountOnEdge,
+    Identities,
+    NearThreshold,
+    Score,
+    SumSides,
+)
 
 NOISE = 1e-13
 """Smaller gains, relative to the scatter explained so far, are rounding; as in `lloyd`, for float64."""

@@ -22,7 +22,7 @@ from clustersplit_cli.core.geometry.kernels import (
 )
 from clustersplit_cli.core.geometry.low_rank import explored_rows, landmarks_in_two
 from clustersplit_cli.core.parallel import Workers, pool
-from clustersplit_cli.core.search.sample import SMALL
+from clustersplit_cli.core.search.problem import SMALL
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError

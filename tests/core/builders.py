@@ -17,8 +17,7 @@ from clustersplit_cli.core.geometry.low_rank import MOST_LANDMARKS, make_low_ran
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.context import SearchContext
-from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.problem import Problem, SearchContext
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Solution
 

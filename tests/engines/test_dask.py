@@ -25,9 +25,9 @@ from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, lab
 from clustersplit_cli.data.side_files import read_row_sides, write_row_sides
 from clustersplit_cli.engines import checks as claimed
 from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
-from clustersplit_cli.engines.finishing import Sides
 from clustersplit_cli.engines.options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.rules import Labelled
+from clustersplit_cli.engines.tasks import Sides
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedEngine, opened_sharded

@@ -26,13 +26,13 @@ from clustersplit_cli.data.row_labels import labels_of
 from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engines import store as stores
 from clustersplit_cli.engines.descent import descend
-from clustersplit_cli.engines.finishing import Accounts, Sides
 from clustersplit_cli.engines.options import STREAM, EngineOptions
 from clustersplit_cli.engines.plan import plan_stream
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
 from clustersplit_cli.engines.stream import StreamEngine
+from clustersplit_cli.engines.tasks import Accounts, Sides
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline.local.engine import partition, prepared_split
 from clustersplit_cli.pipeline.local.split import LocalSplit

@@ -19,9 +19,9 @@ from clustersplit_cli.core.assignment.selection import Selection, cheaper_orient
 from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.search.candidate import Candidate, best_distinct, joined
 from clustersplit_cli.core.search.lloyd import SHORTEST_LEAP
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.search.solution import Candidate, best_distinct, joined
 from clustersplit_cli.core.search.swaps import polish
 
 ALL_AT_ONCE = 0.25

@@ -12,12 +12,11 @@ from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
-from clustersplit_cli.core.search.candidate import Candidate, best_distinct, best_varied
-from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.lloyd import descend
-from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.problem import SMALL, Members, Problem, SearchContext
 from clustersplit_cli.core.search.refine import Refiner
-from clustersplit_cli.core.search.sample import SMALL, Subproblem, make_subproblem
+from clustersplit_cli.core.search.sample import Subproblem, make_subproblem
+from clustersplit_cli.core.search.solution import Candidate, best_distinct, best_varied
 from clustersplit_cli.core.search.starts import (
     crossed_splits,
     near_diagonal_splits,

@@ -20,11 +20,10 @@ from clustersplit_cli.core.constraints.quotas import FREE, VAL, ValidationQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.protocol import Geometry
-from clustersplit_cli.core.search.candidate import shortened
 from clustersplit_cli.core.search.exhaustive import all_choices, best_of
 from clustersplit_cli.core.search.partition import one_hot
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.solution import Restart, Solution, Step
+from clustersplit_cli.core.search.solution import Restart, Solution, Step, shortened
 from clustersplit_cli.progress import Progress, silent
 
 

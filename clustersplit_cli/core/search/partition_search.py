@@ -15,7 +15,6 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
-from clustersplit_cli.core.search.candidate import joined, shortened
 from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, best_of
 from clustersplit_cli.core.search.partition import (
     PartAssigner,
@@ -25,12 +24,11 @@ from clustersplit_cli.core.search.partition import (
     remeasure,
     without_empty_parts,
 )
-from clustersplit_cli.core.search.solution import Restart, Solution, Step
+from clustersplit_cli.core.search.problem import SMALL
+from clustersplit_cli.core.search.solution import Restart, Solution, Step, joined, shortened
 from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.progress import Progress, silent
 
-SMALL = 2048
-"""Up to this many rows a pass over the kernel itself costs next to nothing."""
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 12
 WORTHWHILE = 2e-5
 """A step that explains less than this share of scatter more is none worth taking on a low-rank kernel."""

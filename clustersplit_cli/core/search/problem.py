@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from clustersplit_cli.core.assignment.selection import CellAssigner
 from clustersplit_cli.core.constraints.quotas import ValidationQuotas
+from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import (
@@ -18,7 +20,11 @@ from clustersplit_cli.core.geometry.protocol import (
     split_weights,
     weighted_row_sums,
 )
+from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.progress import Progress, silent
 
+SMALL = 2048
+"""Up to this many rows a pass over the kernel itself costs next to nothing."""
 Members = NDArray[np.bool_]
 """Which rows are validation rows: shape (n,) for one split, (n, r) for a batch."""
 
@@ -209,3 +215,23 @@ def objectives(problem: Problem, members: Members, dtype: DTypeLike = np.float64
     inside_val = problem.geometry.energy(members.astype(dtype))
     inside_train = float(problem.row_sums.sum()) - 2.0 * (problem.row_sums @ members) + inside_val
     return np.asarray(problem.trace - inside_val / n_val - inside_train / (problem.n_rows - n_val))
+
+
+@dataclass(frozen=True)
+class SearchContext:
+    """A problem, the assignment step, who does the work, and how long to go on.
+
+    Attributes
+    ----------
+    assigner : the assignment step on all rows.
+    restarts : number of starts.
+    max_iter : steps of a descent at most.
+    """
+
+    problem: Problem
+    assigner: CellAssigner
+    workers: Workers
+    restarts: int
+    max_iter: int
+    effort: Effort
+    progress: Progress = silent

@@ -25,7 +25,6 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.candidate import Candidate, best_distinct
 from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, best_of
 from clustersplit_cli.core.search.explore import explore
 from clustersplit_cli.core.search.groups import first_choice, group_problem
@@ -34,9 +33,11 @@ from clustersplit_cli.core.search.problem import Members, Problem, evaluate, obj
 from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.search import ROUNDS, different, different_optima
 from clustersplit_cli.core.search.solution import (
+    Candidate,
     ProgramAccount,
     Solution,
     are_measured_coarsely,
+    best_distinct,
     measure_runs,
 )
 from clustersplit_cli.core.search.starts import perturbation_directions, spectral_scores

@@ -9,9 +9,9 @@ import numpy as np
 
 from clustersplit_cli.core.assignment.selection import Assigner
 from clustersplit_cli.core.geometry.features import Floats
-from clustersplit_cli.core.search.candidate import UNMEASURED, Candidate, joined
 from clustersplit_cli.core.search.lloyd import Descent, descend, leap
 from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.solution import UNMEASURED, Candidate, joined
 from clustersplit_cli.core.search.swaps import polish
 
 

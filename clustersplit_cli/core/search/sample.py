@@ -13,12 +13,10 @@ from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.parallel import Workers, tiles
-from clustersplit_cli.core.search.candidate import Candidate
-from clustersplit_cli.core.search.problem import Members, Problem
+from clustersplit_cli.core.search.problem import SMALL, Members, Problem
+from clustersplit_cli.core.search.solution import Candidate
 from clustersplit_cli.core.search.starts import at_targets
 
-SMALL = 2048
-"""Up to this many rows a pass over the kernel itself costs next to nothing."""
 CHOSEN_AT_ONCE = 4
 """Splits of all rows that one worker chooses at a time."""
 

@@ -17,8 +17,6 @@ from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.effort import CHEAP_ROWS, Effort
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.search.bounded import Carried, RefinedSplits, bounded_lloyd, carry_over
-from clustersplit_cli.core.search.candidate import Candidate, are_close, best_distinct
-from clustersplit_cli.core.search.context import SearchContext
 from clustersplit_cli.core.search.exhaustive import MOST_SPLITS, best_of_all, has_at_most
 from clustersplit_cli.core.search.explore import (
     POLISHED,
@@ -29,10 +27,24 @@ from clustersplit_cli.core.search.explore import (
     explore_near_diagonal,
 )
 from clustersplit_cli.core.search.lloyd import Descent, descend
-from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, discrepancy, evaluate
+from clustersplit_cli.core.search.problem import (
+    SMALL,
+    Evaluation,
+    Members,
+    Problem,
+    SearchContext,
+    discrepancy,
+    evaluate,
+)
 from clustersplit_cli.core.search.refine import Refiner
-from clustersplit_cli.core.search.sample import SMALL
-from clustersplit_cli.core.search.solution import Solution, are_measured_coarsely, measure_runs
+from clustersplit_cli.core.search.solution import (
+    Candidate,
+    Solution,
+    are_close,
+    are_measured_coarsely,
+    best_distinct,
+    measure_runs,
+)
 from clustersplit_cli.core.search.starts import is_nearly_diagonal, random_splits
 
 LARGE = 50_000

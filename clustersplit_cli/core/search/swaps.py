@@ -19,8 +19,7 @@ from clustersplit_cli.core.constraints.quotas import Quotas, ValidationQuotas
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.partition import State, measure, remeasure
-from clustersplit_cli.core.search.problem import Members, Problem
-from clustersplit_cli.core.search.sample import SMALL
+from clustersplit_cli.core.search.problem import SMALL, Members, Problem
 
 MAX_CANDIDATES = 2000
 MAX_SWEEPS = 1000

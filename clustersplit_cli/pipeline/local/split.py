@@ -26,8 +26,7 @@ from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, landmarks_in_two, make_low_rank
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
-from clustersplit_cli.core.search.context import SearchContext
-from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, SearchContext, evaluate
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.engines.options import LOCAL

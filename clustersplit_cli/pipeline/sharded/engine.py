@@ -25,8 +25,7 @@ from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers, pool
-from clustersplit_cli.core.search.context import SearchContext
-from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.problem import Problem, SearchContext
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
@@ -49,14 +48,13 @@ from clustersplit_cli.engines.descent import (
 )
 from clustersplit_cli.engines.executor import Engine as Executor
 from clustersplit_cli.engines.factors import FactorPlan
-from clustersplit_cli.engines.finishing import Accounts, CountSides, Ranked
 from clustersplit_cli.engines.options import NO_SPILL, STREAM, EngineOptions
 from clustersplit_cli.engines.plan import MemoryPlan, StreamPlan
 from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Uniform
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamEngine
 from clustersplit_cli.engines.survey import Found as Counted
-from clustersplit_cli.engines.tasks import FactorMoments, Survey
+from clustersplit_cli.engines.tasks import Accounts, CountSides, FactorMoments, Ranked, Survey
 from clustersplit_cli.errors import needs_all_rows
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions

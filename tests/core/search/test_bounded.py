@@ -24,10 +24,9 @@ from clustersplit_cli.core.search.bounded import (
     bounded_lloyd,
     carry_over,
 )
-from clustersplit_cli.core.search.candidate import Candidate
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, evaluate, objectives
-from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.core.search.solution import Candidate, Solution
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.core.search.swaps import polish
 from tests.core import builders

@@ -13,7 +13,6 @@ from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.effort import NORMAL
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.candidate import Candidate
 from clustersplit_cli.core.search.explore import (
     MANY_STEPS,
     Perturber,
@@ -24,6 +23,7 @@ from clustersplit_cli.core.search.explore import (
     perturb,
 )
 from clustersplit_cli.core.search.problem import Problem
+from clustersplit_cli.core.search.solution import Candidate
 from clustersplit_cli.core.search.starts import random_splits
 
 

@@ -12,9 +12,9 @@ from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.candidate import REFINING, Candidate
 from clustersplit_cli.core.search.problem import Problem, discrepancy, objectives
 from clustersplit_cli.core.search.refine import Refiner
+from clustersplit_cli.core.search.solution import REFINING, Candidate
 from clustersplit_cli.core.search.starts import random_splits
 
 

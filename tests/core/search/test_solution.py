@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersplit_cli.core.search.candidate import Candidate, best_distinct, best_varied
+from clustersplit_cli.core.search.solution import Candidate, best_distinct, best_varied
 
 N = 1000
 
