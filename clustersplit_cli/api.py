@@ -408,7 +408,7 @@ def cluster_folds(
     given = dict(locals())
     with in_python_words():
         dataset, options, said = prepared(given)
-        return _parted(dataset, options, folds_of(k), {**reading_config(dataset, said), "k": int(k)})
+        return _partition(dataset, options, folds_of(k), {**reading_config(dataset, said), "k": int(k)})
 
 
 def cluster_parts(
@@ -470,7 +470,7 @@ def cluster_parts(
 
         into = PartitionOptions(parts=parse_parts(text))
         dataset, options, said = prepared(given)
-        return _parted(dataset, options, into, {**reading_config(dataset, said), "parts": text})
+        return _partition(dataset, options, into, {**reading_config(dataset, said), "parts": text})
 
 
 def _parts_text(parts: Any) -> str:
@@ -511,7 +511,7 @@ def folds_of(k: Any) -> PartitionOptions:
     return PartitionOptions(folds=int(k))
 
 
-def _parted(
+def _partition(
     dataset: Dataset, options: CheckedOptions, into: PartitionOptions, config: Mapping[str, Any]
 ) -> Partition:
     from clustersplit_cli.pipeline.local.engine import partition

@@ -67,7 +67,8 @@ def psi_of_runs(context: LocalSplit) -> dict[str, np.ndarray]:
             [replace(context, streams=Streams.from_seed(seed)).find() for seed in seeds], axis=1
         ),
         "greedy": np.stack(
-            [SEEDED["greedy"](context.ground, np.random.default_rng(seed)) for seed in seeds], axis=1
+            [SEEDED["greedy"](context.strategy_context, np.random.default_rng(seed)) for seed in seeds],
+            axis=1,
         ),
     }
     found["greedy, turned"] = descend(

@@ -38,7 +38,7 @@ from clustersplit_cli.engines.options import STREAM, EngineOptions
 from clustersplit_cli.engines.plan import plan_stream
 from clustersplit_cli.engines.rules import Differences, Labelled
 from clustersplit_cli.engines.store import Room
-from clustersplit_cli.engines.stream import StreamEngine
+from clustersplit_cli.engines.stream import StreamExecutor
 from clustersplit_cli.engines.tasks import Score
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
@@ -184,7 +184,7 @@ def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterat
         yield
         cost[name] = (time.process_time() - start) / rows
 
-    with pool(1) as workers, closing(StreamEngine(layout, Room(0, folder), workers)) as engine:
+    with pool(1) as workers, closing(StreamExecutor(layout, Room(0, folder), workers)) as engine:
         plan = plan_stream(layout, landmarks, budget=options.budget, threads=1, reason="")
         sharded = ShardedEngine(
             *(layout, options, EngineOptions(STREAM), plan, engine, None, workers, Stopwatch(), silent),
@@ -196,15 +196,15 @@ def model_case(folder: Path, rows: int, features: int, landmarks: int) -> Iterat
         engine.give(LabelsInMemory((np.arange(rows) % 5 == 0).astype(np.int8)))
         rule = Labelled()
         with timed("factors"):
-            ground, held = context.take_stock(rule)
+            problem, split = context.measure_rule(rule)
         with timed("sum"):
-            held = measure(ground, rule)[0]
+            split = measure(problem, rule)[0]
         found = context.measure(rule)
-        source = Differences(held.state.weights[:, None], np.array([held.state.shift]))
+        source = Differences(split.state.weights[:, None], np.array([split.state.shift]))
         with timed("score"):
             engine.run(Score(source.weights))
         with timed("select"):
-            target = ground.limits.target
+            target = problem.limits.target
             choose(engine, source, np.stack([target, target], axis=1))
         with timed("random"):
             context.random_baseline(found)

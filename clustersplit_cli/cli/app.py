@@ -14,7 +14,7 @@ from clustersplit_cli import __version__
 from clustersplit_cli.cli.declarations import COMMANDS, Command
 from clustersplit_cli.cli.help import GroupedHelp, refuse_value_of_help
 from clustersplit_cli.cli.options import Body, with_parameters
-from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mute, told
+from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mark_reported, mute
 from clustersplit_cli.errors import ClusterSplitError, printable, shortened
 
 BUG = 70
@@ -128,7 +128,7 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
 
 def _explain(message: str, hint: str | None, code: int) -> int:
     """Print what is wrong and the cure on stderr, one line each; return the exit code."""
-    told()
+    mark_reported()
     try:
         sys.stdout.flush()
     except OSError:  # it was the stream that failed: closing it must not fail again

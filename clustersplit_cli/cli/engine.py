@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.options import CheckedOptions
 
 
-class Settled(NamedTuple):
+class ChosenEngine(NamedTuple):
     """The engine that does the work, why it is not the local one, and what was found out on the way.
 
     `extent` and `memory` are the size of the features and the local engine's plan, if they are known.
@@ -47,7 +47,7 @@ def engine_options(given: Mapping[str, Any]) -> EngineOptions:
     return found
 
 
-def refuse_in_pieces(needing: Mapping[str, bool], cure: str | None = None) -> None:
+def refuse_sharded(needing: Mapping[str, bool], cure: str | None = None) -> None:
     """Refuse what is asked for, by its name, and works on rows in memory alone."""
     for name, is_asked in needing.items():
         if is_asked:
@@ -62,12 +62,12 @@ def refuse_local_urls(options: EngineOptions, *, is_remote: bool) -> None:
         )
 
 
-def settle_engine(
+def choose_engine(
     options: EngineOptions,
     request: ReadRequest,
     checked: CheckedOptions,
     needing: Mapping[str, bool] | None = None,
-) -> Settled:
+) -> ChosenEngine:
     """Decide which engine `auto` is, and say why it is not the local one.
 
     Parameters
@@ -89,16 +89,16 @@ def settle_engine(
         extent = peek(request)
         memory = plan(extent, checked)
 
-    settled, reason, error = _settled(options, request, fits)
+    chosen, reason, error = _choose(options, request, fits)
     only_local = {**(needing or {}), **_only_local(checked), "--nystrom off": checked.nystrom == "off"}
     if error is not None and any(only_local.values()):
         raise error
-    if settled.engine != LOCAL:
-        refuse_in_pieces(needing or {}, "leave --engine out, or take a sample of the rows")
-    return Settled(settled, reason, extent, memory)
+    if chosen.engine != LOCAL:
+        refuse_sharded(needing or {}, "leave --engine out, or take a sample of the rows")
+    return ChosenEngine(chosen, reason, extent, memory)
 
 
-def settle_for_reading(
+def choose_for_reading(
     options: EngineOptions, request: ReadRequest, checked: CheckedOptions
 ) -> tuple[EngineOptions, str]:
     """Do the same for work that reads all rows and needs no kernel."""
@@ -108,10 +108,10 @@ def settle_for_reading(
         if extent.n_rows is not None and extent.n_features is not None and extent.itemsize is not None:
             check_reading(extent.n_rows, extent.n_features, extent.itemsize, checked.budget)
 
-    return _settled(options, request, fits)[:2]
+    return _choose(options, request, fits)[:2]
 
 
-def _settled(
+def _choose(
     options: EngineOptions, request: ReadRequest, fits: Callable[[], object]
 ) -> tuple[EngineOptions, str, MemoryPlanError | None]:
     """Decide what `auto` is; `fits` raises what is returned if not all rows fit memory."""
@@ -132,19 +132,19 @@ def _settled(
     return replace(options, engine=LOCAL), "", None
 
 
-def settled_if_readable(
+def choose_if_readable(
     options: EngineOptions,
     request: ReadRequest,
     checked: CheckedOptions,
     needing: Mapping[str, bool] | None = None,
-) -> Settled:
+) -> ChosenEngine:
     """Do the same; input that cannot be read is left to the local engine, unless another was asked for."""
     try:
-        return settle_engine(options, request, checked, needing)
+        return choose_engine(options, request, checked, needing)
     except InputError:
         if options.engine != AUTO:
             raise
-        return Settled(replace(options, engine=LOCAL), "")
+        return ChosenEngine(replace(options, engine=LOCAL), "")
 
 
 def _only_local(checked: CheckedOptions) -> dict[str, bool]:
@@ -161,7 +161,7 @@ def layout_and_plan(
     request: ReadRequest, checked: CheckedOptions, options: EngineOptions, reason: str
 ) -> tuple[Layout, StreamPlan]:
     """Open the dataset and plan for it; refuse what needs all rows in memory."""
-    refuse_in_pieces(_only_local(checked))
+    refuse_sharded(_only_local(checked))
     landmarks = landmarks_of(checked.nystrom, is_linear=checked.is_linear)
     layout = open_layout(request, landmarks or 0)
     if landmarks is not None:

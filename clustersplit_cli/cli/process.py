@@ -68,7 +68,7 @@ def say_when_stopped(hint: str) -> None:
     _Words.hint = hint
 
 
-def told() -> None:
+def mark_reported() -> None:
     """Say no more about a signal: the user has been told."""
     _Words.is_told = True
 
@@ -84,16 +84,16 @@ def _watch_signals() -> None:
     Python's handlers run in the main thread alone, between two steps of it: not while it waits in a long
     call, and the exception they raise waits for other threads on its way out.
     """
-    heard, written = os.pipe()
+    read_end, written = os.pipe()
     os.set_blocking(written, False)
     signal.set_wakeup_fd(written, warn_on_full_buffer=False)
-    threading.Thread(target=_end_after_signal, args=(heard,), name="signals", daemon=True).start()
+    threading.Thread(target=_end_after_signal, args=(read_end,), name="signals", daemon=True).start()
 
 
-def _end_after_signal(heard: int) -> None:
+def _end_after_signal(read_end: int) -> None:
     number = 0
     while number not in _ENDING:
-        number = os.read(heard, 1)[0]
+        number = os.read(read_end, 1)[0]
     time.sleep(SECONDS_TO_STOP)
     name = signal.Signals(number).name
     _end(128 + number, "interrupted" if number == signal.SIGINT else f"stopped by {name}")

@@ -14,12 +14,12 @@ import numpy as np
 
 from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.engine import (
-    Settled,
+    ChosenEngine,
+    choose_for_reading,
+    choose_if_readable,
     engine_options,
     layout_and_plan,
-    refuse_in_pieces,
-    settle_for_reading,
-    settled_if_readable,
+    refuse_sharded,
 )
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, print_to_stdout
@@ -73,14 +73,14 @@ def opened(
     request: ReadRequest,
     given: Mapping[str, Any],
     checked: CheckedOptions,
-    settled: Settled,
+    chosen: ChosenEngine,
     output: Output,
     into: PartitionOptions | None = None,
     *,
     read: Callable[[ReadRequest, Progress], Dataset] | None = None,
     prepared: bool = False,
 ) -> Iterator[Opened]:
-    """Check everything that can be checked, and open the engine that was settled on.
+    """Check everything that can be checked, and open the engine that was chosen.
 
     Parameters
     ----------
@@ -88,26 +88,26 @@ def opened(
     prepared : whether the output has been.
     """
     console = stderr_console()
-    is_local = settled.options.engine == LOCAL
+    is_local = chosen.options.engine == LOCAL
     if not is_local:
         if output.annotate is not None and as_url(request.path) is not None:
             raise UsageError("--annotate copies files, not URLs", hint="leave it out")
-        refuse_in_pieces({"--html": output.html})
-        if settled.options.engine == DASK and not given["format"] and output.directory is not None:
+        refuse_sharded({"--html": output.html})
+        if chosen.options.engine == DASK and not given["format"] and output.directory is not None:
             output = replace(output, formats=())
     if not prepared:
         output.prepare([path for path in inputs_of(request) if as_url(path) is None], console)
     if is_local:
-        with _opened_local(request, given, checked, settled, output, console, into, read) as found:
+        with _opened_local(request, given, checked, chosen, output, console, into, read) as found:
             yield found
         return
-    with running_job(request, given, checked, settled.options, settled.reason, console) as sharded:
+    with running_job(request, given, checked, chosen.options, chosen.reason, console) as sharded:
         config = reading_config_of(request, sharded, output)
         formats = output.formats
         yield Opened(
             sharded,
             config,
-            lambda output, result: write_in_pieces(replace(output, formats=formats), sharded, result),
+            lambda output, result: write_sharded(replace(output, formats=formats), sharded, result),
         )
 
 
@@ -116,7 +116,7 @@ def _opened_local(
     request: ReadRequest,
     given: Mapping[str, Any],
     checked: CheckedOptions,
-    settled: Settled,
+    chosen: ChosenEngine,
     output: Output,
     console: Console,
     into: PartitionOptions | None,
@@ -128,8 +128,8 @@ def _opened_local(
         with watch.step("read"):
             dataset = (read or load)(request, progress)
         output.check(dataset)
-        plan = settled.memory
-        if plan is None or dataset.extent != settled.extent:  # only reading tells how many rows are left
+        plan = chosen.memory
+        if plan is None or dataset.extent != chosen.extent:  # only reading tells how many rows are left
             plan = plan_for(dataset.extent, checked)
         shown = plan is None or given["quiet"]
 
@@ -158,8 +158,8 @@ def find_and_write(
 ) -> None:
     """Split or part rows wherever an engine has them, write the result and show it."""
     needing = {} if into is None else {"kfold" if into.folds is not None else "split --parts": True}
-    settled = settled_if_readable(engine_options(given), request, checked, needing)
-    with opened(request, given, checked, settled, output, into) as found:
+    chosen = choose_if_readable(engine_options(given), request, checked, needing)
+    with opened(request, given, checked, chosen, output, into) as found:
         result = run(found.engine, config={**found.config, **(options or {})}, with_portrait=output.html)
         paths = found.write(output, result)
     shown = dict.fromkeys(_shown(path, output) for path in paths)
@@ -231,12 +231,12 @@ def counting_engine(
     request: ReadRequest, checked: CheckedOptions, options: EngineOptions, progress: Progress
 ) -> Iterator[Engine[Any, Any]]:
     """Open an engine for counting, which needs no kernel."""
-    settled, reason = settle_for_reading(options, request, checked)
-    if settled.engine == LOCAL:
+    chosen, reason = choose_for_reading(options, request, checked)
+    if chosen.engine == LOCAL:
         with opened_local(load(request, progress), checked, progress=progress) as engine:
             yield engine
     else:
-        with counting_job(request, checked, settled, reason, progress) as sharded:
+        with counting_job(request, checked, chosen, reason, progress) as sharded:
             yield sharded
 
 
@@ -247,7 +247,7 @@ def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Outpu
     return reading_config(request, nameless(engine.layout), output)
 
 
-def write_in_pieces(output: Output, engine: ShardedEngine, result: Run) -> list[Path]:
+def write_sharded(output: Output, engine: ShardedEngine, result: Run) -> list[Path]:
     """Write everything that was asked for, without a list of all rows."""
     from clustersplit_cli.data.annotate import staged_annotation
     from clustersplit_cli.data.side_files import SideNames, write_sides, write_stream

@@ -61,7 +61,7 @@ def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
     InputError
         If it holds no split in two, or a file of it is missing or damaged.
     """
-    if is_parted(report["config"]):
+    if is_partition_run(report["config"]):
         held = "folds" if report["config"].get("k") is not None else "named parts"
         raise InputError(
             f"{shown(directory)} holds {held}, not a split in two",
@@ -77,7 +77,7 @@ def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
     return Run(directory, report, train, val, paths)
 
 
-def is_parted(config: Mapping[str, Any]) -> bool:
+def is_partition_run(config: Mapping[str, Any]) -> bool:
     """Whether a run made folds or named parts."""
     return config.get("k") is not None or config.get("parts") is not None
 
@@ -198,7 +198,7 @@ def _as_int64(values: NDArray[Any], path: Path) -> Indices:
 
 
 @dataclass(frozen=True)
-class PartedRun:
+class PartitionRun:
     """A directory of folds or named parts; attributes as of `Run`.
 
     Attributes
@@ -213,7 +213,7 @@ class PartedRun:
     labels: NDArray[np.int64]
 
 
-def load_parts(directory: Path, report: Mapping[str, Any]) -> PartedRun:
+def load_parts(directory: Path, report: Mapping[str, Any]) -> PartitionRun:
     """Read a directory that `clustersplit kfold` or `clustersplit split --parts` wrote, in whatever format.
 
     Parameters
@@ -225,7 +225,7 @@ def load_parts(directory: Path, report: Mapping[str, Any]) -> PartedRun:
     InputError
         If it holds no folds or parts, or a file of it is missing or damaged.
     """
-    if not is_parted(report["config"]):
+    if not is_partition_run(report["config"]):
         raise InputError(
             f"{shown(directory)} holds a split in train and val, not folds or named parts",
             hint="in Python, read it with Split.load",
@@ -248,4 +248,4 @@ def load_parts(directory: Path, report: Mapping[str, Any]) -> PartedRun:
                 hint=_DAMAGED,
             )
         labels[rows] = number
-    return PartedRun(directory, report, parts, labels)
+    return PartitionRun(directory, report, parts, labels)

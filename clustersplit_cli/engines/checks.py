@@ -19,7 +19,7 @@ from clustersplit_cli.core.mmd.definition import ROWS, Definition, Matrix, Spell
 from clustersplit_cli.core.parallel import tiles
 from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, Labels, LabelsInMemory
 from clustersplit_cli.data.side_files import TRAIN, VAL
-from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.options import STREAM
 from clustersplit_cli.engines.rules import Rule
 from clustersplit_cli.engines.samples import gather
@@ -130,7 +130,9 @@ class Positions:
         return {shard.offset + n: int(shard.positions(slice(n, n + 1))[0]) for n in local}
 
 
-def find_misplaced(engine: Engine, n: int, width: int, dtype: np.dtype[Any]) -> tuple[list[Misplaced], int]:
+def find_misplaced(
+    executor: Executor, n: int, width: int, dtype: np.dtype[Any]
+) -> tuple[list[Misplaced], int]:
     """Find rows in training before an identical one of their cell in validation.
 
     Returns
@@ -142,32 +144,32 @@ def find_misplaced(engine: Engine, n: int, width: int, dtype: np.dtype[Any]) -> 
     count = 0
     for number in range(sections):
         section = Section(number, sections)
-        train, val = (np.unique(np.concatenate(side)) for side in _sides(engine.run(ShortHashes(section))))
+        train, val = (np.unique(np.concatenate(side)) for side in _sides(executor.run(ShortHashes(section))))
         both = np.intersect1d(train, val, assume_unique=True)
         if not len(both):
             continue
-        keys, least, greatest = _merged(engine.run(Extremes(section, both)))
+        keys, least, greatest = _merged(executor.run(Extremes(section, both)))
         wrong = np.flatnonzero(least < greatest)
         count += len(wrong)
         found = zip(least[wrong].tolist(), greatest[wrong].tolist(), keys[wrong].tolist(), strict=True)
         first = sorted([*first, *found])[:LOOKED_AT]
-    sure = list(_confirmed(engine, first, width, dtype))
+    sure = list(_confirmed(executor, first, width, dtype))
     where: dict[int, int] = {}
     named = np.unique(np.array([(pair.train, pair.val) for pair in sure[:LOOKED_AT]], np.int64))
-    for part in engine.run(Positions(named)) if len(named) else ():
+    for part in executor.run(Positions(named)) if len(named) else ():
         where |= part
     told = [Misplaced(where[pair.train], where[pair.val]) for pair in sure]
     return told, count - len(first) + len(sure)
 
 
 def _confirmed(
-    engine: Engine, suspects: list[tuple[int, int, int]], width: int, dtype: np.dtype[Any]
+    executor: Executor, suspects: list[tuple[int, int, int]], width: int, dtype: np.dtype[Any]
 ) -> Iterator[Misplaced]:
     """Those pairs that are really identical; where a hash deceived, all rows that share it are compared."""
     if not suspects:
         return
     numbers = np.array([(train, val) for train, val, _ in suspects], np.int64)
-    at_hand = gather(engine, {"pairs": np.unique(numbers)}, width, dtype)
+    at_hand = gather(executor, {"pairs": np.unique(numbers)}, width, dtype)
     places = at_hand.places(numbers)
     same = (at_hand.raw[places[:, 0]] == at_hand.raw[places[:, 1]]).all(axis=1)
     same &= at_hand.codes[places[:, 0]] == at_hand.codes[places[:, 1]]
@@ -176,9 +178,9 @@ def _confirmed(
             yield Misplaced(train, val)
     deceived = np.array([key for (_, _, key), is_same in zip(suspects, same, strict=True) if not is_same])
     if len(deceived):
-        parts = engine.run(WithHashes(deceived.astype(np.uint64)))
+        parts = executor.run(WithHashes(deceived.astype(np.uint64)))
         every, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-        at_hand = gather(engine, {"all": every}, width, dtype)
+        at_hand = gather(executor, {"all": every}, width, dtype)
         yield from _compared(at_hand.raw, at_hand.codes, every, labels)
 
 
@@ -212,16 +214,16 @@ NAMED = 16
 """Rows that are named, of those that are counted."""
 
 
-def give_labels(engine: Engine, files: LabelFiles | None, labels: LabelsInMemory) -> bool:
+def give_labels(executor: Executor, files: LabelFiles | None, labels: LabelsInMemory) -> bool:
     """Give every shard the labels of its rows.
 
     Where all workers see the files, each reads its own part of them, and nothing that grows with the rows
     travels; else each shard is sent its own part, once. Returns whether they read them.
     """
-    if files is not None and engine.name != STREAM and all(engine.run(CanRead(files))):
-        engine.give(files)
+    if files is not None and executor.name != STREAM and all(executor.run(CanRead(files))):
+        executor.give(files)
         return True
-    engine.give(labels)
+    executor.give(labels)
     return False
 
 
@@ -238,7 +240,7 @@ class CanRead:
 
 
 @dataclass(frozen=True)
-class Claims:
+class LabelCounts:
     """What the labels of some rows come to.
 
     Attributes
@@ -262,7 +264,7 @@ class CountLabels:
     n_labels: int
     label: str = "count"
 
-    def __call__(self, shard: Shard) -> Claims:
+    def __call__(self, shard: Shard) -> LabelCounts:
         """Count the rows that are here."""
         counts = np.zeros((self.n_cells, self.n_labels), dtype=np.int64)
         missing = [np.empty(0, np.int64)]
@@ -277,7 +279,7 @@ class CountLabels:
             if len(bare) and sum(map(len, missing)) < NAMED:
                 missing.append(shard.positions(rows)[bare[:NAMED]])
         extra = np.flatnonzero(~shard.rows.kept & (shard.all_labels() != NOBODY))
-        return Claims(
+        return LabelCounts(
             counts,
             n_missing,
             np.concatenate(missing)[:NAMED],
@@ -286,10 +288,10 @@ class CountLabels:
         )
 
 
-def count_labels(engine: Engine, n_cells: int, n_labels: int) -> Claims:
+def count_labels(executor: Executor, n_cells: int, n_labels: int) -> LabelCounts:
     """Count on all shards."""
-    parts = engine.run(CountLabels(n_cells, n_labels))
-    return Claims(
+    parts = executor.run(CountLabels(n_cells, n_labels))
+    return LabelCounts(
         np.sum([part.counts for part in parts], axis=0),
         sum(part.n_missing for part in parts),
         np.concatenate([part.missing for part in parts])[:NAMED],
@@ -353,16 +355,16 @@ class SumByDefinition:
 
 
 def define_linear(
-    engine: Engine, spelled: SpelledKernel, shift: Matrix, sizes: tuple[int, int]
+    executor: Executor, spelled: SpelledKernel, shift: Matrix, sizes: tuple[int, int]
 ) -> Definition:
     """Measure the labelled split where the kernel is an inner product; `sizes`: validation rows, all rows."""
-    parts = engine.run(SumByDefinition(spelled, shift, None))
+    parts = executor.run(SumByDefinition(spelled, shift, None))
     val, total = np.sum([part for part, _ in parts], axis=0)
     return from_sums(val, total, sum(square for _, square in parts), *sizes)
 
 
 def define_nystrom(
-    engine: Engine,
+    executor: Executor,
     spelled: SpelledKernel,
     shift: Matrix,
     sizes: tuple[int, int],
@@ -378,7 +380,7 @@ def define_nystrom(
     """
     centres = spelled.rows(landmarks) - shift
     mixing = spelled.mixing(centres, landmarks.dtype)
-    parts = engine.run(SumByDefinition(spelled, shift, centres))
+    parts = executor.run(SumByDefinition(spelled, shift, centres))
     val, total = np.sum([part for part, _ in parts], axis=0) @ mixing
     squares = 0.0
     for tile in tiles(len(traced), ROWS):

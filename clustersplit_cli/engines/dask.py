@@ -51,7 +51,7 @@ class _Seat:
     told: Any = None  # the task that told it what others knew before it was moved here
 
 
-class ClusterEngine:
+class ClusterExecutor:
     """The shards of a dataset on the workers of a cluster."""
 
     name = DASK
@@ -317,7 +317,7 @@ SECONDS_TO_CONNECT = 10
 @contextmanager
 def opened_cluster(
     layout: Layout, engine_options: EngineOptions, threads: int, budget: int, progress: Progress = silent
-) -> Iterator[ClusterEngine]:
+) -> Iterator[ClusterExecutor]:
     """Connect to the cluster, or start one on this machine, and open the shards; the block ends it.
 
     Parameters
@@ -370,7 +370,7 @@ def opened_cluster(
 
 def _engine(
     client: Any, address: str, layout: Layout, options: EngineOptions, progress: Progress
-) -> ClusterEngine:
+) -> ClusterExecutor:
     try:
         client.wait_for_workers(1, timeout=SECONDS_FOR_WORKERS)
         threads = dict(client.nthreads())
@@ -386,7 +386,7 @@ def _engine(
         Opening(without_others(piece), beside, options.spill_directory, options.spill != NO_SPILL)
         for piece in pieces
     ]
-    return ClusterEngine(client, address, openings, threads, notes, progress)
+    return ClusterExecutor(client, address, openings, threads, notes, progress)
 
 
 Note = tuple[str, str]

@@ -15,7 +15,7 @@ from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.factored import FactoredKernel, SplitState
 from clustersplit_cli.core.search.starts import at_targets
-from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
 from clustersplit_cli.engines.tasks import (
     CountKeys,
@@ -32,16 +32,16 @@ NOISE = 1e-13
 
 
 @dataclass(frozen=True)
-class Ground:
+class ShardedProblem:
     """Where a descent takes place: the rows, what they must meet, and their kernel."""
 
-    engine: Engine
+    executor: Executor
     limits: ValidationQuotas
     kernel: FactoredKernel
 
 
 @dataclass(frozen=True)
-class Held:
+class SplitByRule:
     """A split as a rule, measured, with its validation rows per cell."""
 
     rule: Rule
@@ -53,11 +53,11 @@ class Held:
 class Proposal:
     """Both orientations of the assignment step at a split's centroids, and their costs."""
 
-    splits: tuple[Held, Held]
+    splits: tuple[SplitByRule, SplitByRule]
     costs: tuple[float, float]
 
     @property
-    def best(self) -> Held:
+    def best(self) -> SplitByRule:
         """The cheaper one; ties keep the present orientation."""
         return self.splits[int(self.costs[1] < self.costs[0])]
 
@@ -74,19 +74,19 @@ class Refined:
     proposal : the assignment step at the final split; None if passes ran out before.
     """
 
-    split: Held
+    split: SplitByRule
     psi: tuple[float, ...]
     passes: int
     converged: bool
     proposal: Proposal | None
 
 
-def choose(engine: Engine, source: KeySource, quotas: NDArray[np.int64]) -> Thresholds:
+def choose(executor: Executor, source: KeySource, quotas: NDArray[np.int64]) -> Thresholds:
     """Find the thresholds that choose `quotas`, of shape (cells, columns), of the smallest keys."""
     return find_thresholds(
         quotas,
-        lambda interval: _added(engine.run(CountKeys(source, interval))),
-        lambda edges, interval: _added(engine.run(CountOnEdge(source, edges, interval))),
+        lambda interval: _added(executor.run(CountKeys(source, interval))),
+        lambda edges, interval: _added(executor.run(CountOnEdge(source, edges, interval))),
     )
 
 
@@ -95,50 +95,54 @@ def at_target_counts(limits: ValidationQuotas) -> NDArray[np.int64]:
     return at_targets(limits).constraints.lower
 
 
-def measure(ground: Ground, rule: Rule) -> list[Held]:
+def measure(problem: ShardedProblem, rule: Rule) -> list[SplitByRule]:
     """Measure all splits of a rule in one pass."""
-    sums, counts = side_sums(ground.engine, rule, len(ground.limits.target))
+    sums, counts = side_sums(problem.executor, rule, len(problem.limits.target))
     return [
-        Held(_column(rule, column), ground.kernel.state(sums[:, column], int(count.sum())), count)
+        SplitByRule(_column(rule, column), problem.kernel.state(sums[:, column], int(count.sum())), count)
         for column, count in enumerate(counts.T)
     ]
 
 
 def side_sums(
-    engine: Engine, rule: Rule, n_cells: int, *, with_total: bool = False, label: str = "sum"
+    executor: Executor, rule: Rule, n_cells: int, *, with_total: bool = False, label: str = "sum"
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Sums of factors over the validation rows, (p, splits), and their counts, (cells, splits)."""
-    parts = engine.run(SumSides(rule, n_cells, with_total, label))
+    parts = executor.run(SumSides(rule, n_cells, with_total, label))
     return merged([part.factors for part in parts]), _added([part.counts for part in parts])
 
 
-def propose(ground: Ground, split: Held, labels: tuple[str, str] = ("score", "sum")) -> Proposal:
+def propose(
+    problem: ShardedProblem, split: SplitByRule, labels: tuple[str, str] = ("score", "sum")
+) -> Proposal:
     """Make the assignment step at a split's centroids, in two passes that go by the given labels."""
-    state, limits = split.state, ground.limits
+    state, limits = split.state, problem.limits
     source = Differences(state.weights[:, None], np.array([state.shift]))
-    ground.engine.run(Score(source.weights, labels[0]))
+    problem.executor.run(Score(source.weights, labels[0]))
     if limits.is_exact:
         quotas = np.stack([limits.target, limits.target], axis=1)
     else:
-        negative = _added(ground.engine.run(CountNegative(source, len(limits.target))))
+        negative = _added(problem.executor.run(CountNegative(source, len(limits.target))))
         quotas = np.clip(negative, limits.lower[:, None], limits.upper[:, None])
-    rule = ByThreshold(source, choose(ground.engine, source, quotas))
+    rule = ByThreshold(source, choose(problem.executor, source, quotas))
     n_val = quotas.sum(axis=0)
-    if not ((n_val > 0) & (n_val < ground.kernel.n)).all():
+    if not ((n_val > 0) & (n_val < problem.kernel.n)).all():
         # With tolerances a side may come out empty; then that orientation is no split, and not cheaper.
-        quotas = np.where((n_val > 0) & (n_val < ground.kernel.n), quotas, split.counts[:, None])
-        rule = ByThreshold(source, choose(ground.engine, source, quotas))
-    sums, counts = side_sums(ground.engine, rule, len(limits.target), label=labels[1])
+        quotas = np.where((n_val > 0) & (n_val < problem.kernel.n), quotas, split.counts[:, None])
+        rule = ByThreshold(source, choose(problem.executor, source, quotas))
+    sums, counts = side_sums(problem.executor, rule, len(limits.target), label=labels[1])
     kept, turned = (
-        Held(
+        SplitByRule(
             _column(rule, column),
-            ground.kernel.state(sums[:, column], int(counts[:, column].sum())),
+            problem.kernel.state(sums[:, column], int(counts[:, column].sum())),
             counts[:, column],
         )
         for column in range(2)
     )
     every = (
-        state.training_cost - 2.0 * float(ground.kernel.total @ state.weights) + ground.kernel.n * state.shift
+        state.training_cost
+        - 2.0 * float(problem.kernel.total @ state.weights)
+        + problem.kernel.n * state.shift
     )
     costs = (
         state.cost(sums[:, 0], kept.state.n_val),
@@ -148,7 +152,7 @@ def propose(ground: Ground, split: Held, labels: tuple[str, str] = ("score", "su
     return Proposal((kept, turned), costs)
 
 
-def descend(ground: Ground, start: Held, *, max_passes: int) -> Refined:
+def descend(problem: ShardedProblem, start: SplitByRule, *, max_passes: int) -> Refined:
     """Alternate centroids and assignment until nothing changes or the passes are used up.
 
     Psi never rises: a step that does not lower it is not taken.
@@ -156,21 +160,21 @@ def descend(ground: Ground, start: Held, *, max_passes: int) -> Refined:
     split, psi, passes = start, [start.state.psi], 0
     while passes + 2 <= max_passes:
         labels = [f"pass {number} of {max_passes}" for number in (passes + 1, passes + 2)]
-        proposal = propose(ground, split, (labels[0], labels[1]))
+        proposal = propose(problem, split, (labels[0], labels[1]))
         passes += 2
         best = proposal.best
         gain = split.state.psi - best.state.psi
-        if not gain > NOISE * max(ground.kernel.ssq_total - split.state.psi, 0.0):
+        if not gain > NOISE * max(problem.kernel.ssq_total - split.state.psi, 0.0):
             return Refined(split, tuple(psi), passes, True, proposal)
         split = best
         psi.append(best.state.psi)
     return Refined(split, tuple(psi), passes, False, None)
 
 
-def certify(ground: Ground, split: Held, proposal: Proposal) -> FixedPoint:
+def certify(problem: ShardedProblem, split: SplitByRule, proposal: Proposal) -> FixedPoint:
     """Compare a split's own cost with that of the assignment step at its centroids."""
     optimum, own = min(proposal.costs), split.state.own_cost
-    gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * ground.kernel.trace)
+    gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * problem.kernel.trace)
     status = "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
     return FixedPoint("threshold", status, optimum, gap, True, 0)
 
@@ -189,7 +193,7 @@ ROUNDING = 16.0
 
 
 def lowest_rows_first(
-    engine: Engine, rule: ByThreshold, largest: float, precision: np.dtype[Any]
+    executor: Executor, rule: ByThreshold, largest: float, precision: np.dtype[Any]
 ) -> ByThreshold:
     """Give the validation places among identical rows of a cell to the lowest of them.
 
@@ -204,16 +208,16 @@ def lowest_rows_first(
     source = rule.source
     assert isinstance(source, Differences) and rule.column is not None
     size = float(np.linalg.norm(source.weights[:, rule.column % source.weights.shape[1]]))
-    reach = ROUNDING * float(np.finfo(precision).eps) * largest * size
+    margin = ROUNDING * float(np.finfo(precision).eps) * largest * size
     edges = _values(rule.thresholds.edges[:, rule.column])
-    near = NearThreshold(rule, ordered_keys(edges - reach), ordered_keys(edges + reach))
-    numbers, cells, sides = (np.concatenate(part) for part in zip(*engine.run(near), strict=True))
+    near = NearThreshold(rule, ordered_keys(edges - margin), ordered_keys(edges + margin))
+    numbers, cells, sides = (np.concatenate(part) for part in zip(*executor.run(near), strict=True))
     torn = _both_sides(cells, sides)
     if not torn.any():
         return rule
     numbers, cells, sides = numbers[torn], cells[torn], sides[torn]
     keys = np.empty(len(numbers), np.uint64)
-    for places, found in engine.run(Identities(numbers)):
+    for places, found in executor.run(Identities(numbers)):
         keys[places] = found
     _, groups = np.unique(np.stack([cells.astype(np.uint64), keys]), axis=1, return_inverse=True)
     moved = _lowest_first(groups.reshape(-1), sides)

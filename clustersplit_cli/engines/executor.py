@@ -11,7 +11,7 @@ from clustersplit_cli.engines.tasks import Task
 Result = TypeVar("Result")
 
 
-class Engine(Protocol):
+class Executor(Protocol):
     """Holds the shards of one dataset."""
 
     @property

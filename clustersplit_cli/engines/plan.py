@@ -126,8 +126,8 @@ class Workload:
         """
         columns = max(self.restarts, 48)
         explored = self.n if self.n <= 16_384 else 8_192
-        image = explored * min(self.n, 512) * self.kernel_itemsize
-        search = image + self.n * columns * 32 + 2 * min(self.n, 2000) ** 2 * 8
+        low_rank = explored * min(self.n, 512) * self.kernel_itemsize
+        search = low_rank + self.n * columns * 32 + 2 * min(self.n, 2000) ** 2 * 8
         working = self.features + kernel_bytes + search + self.converted(converted_rows)
         return max(int(READING_FACTOR * self.features), working) + self.threads * (48 << 20)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.engines.descent import choose
-from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.rules import ByThreshold, Uniform
 from clustersplit_cli.engines.tasks import Chosen, Gather
 
@@ -35,18 +35,18 @@ class Gathered:
         return np.searchsorted(self.numbers, numbers)
 
 
-def gather(engine: Engine, wanted: Mapping[str, Numbers], width: int, dtype: np.dtype[Any]) -> Gathered:
+def gather(executor: Executor, wanted: Mapping[str, Numbers], width: int, dtype: np.dtype[Any]) -> Gathered:
     """Bring several sets of rows together in one pass."""
     numbers = np.unique(np.concatenate(list(wanted.values())))
     raw: Floats = np.empty((len(numbers), width), dtype)
     codes = np.empty(len(numbers), np.int64)
-    for places, rows, cells in engine.run(Gather(numbers)):
+    for places, rows, cells in executor.run(Gather(numbers)):
         raw[places], codes[places] = rows, cells
     return Gathered(numbers, raw, codes)
 
 
 def stratified_numbers(
-    engine: Engine, sizes: NDArray[np.int64], size: int, rng: np.random.Generator
+    executor: Executor, sizes: NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> Numbers:
     """Draw about `size` rows, the same share of every cell but at least one of each, ascending.
 
@@ -55,5 +55,5 @@ def stratified_numbers(
     n = int(sizes.sum())
     wanted = np.minimum(-(-sizes * min(size, n) // n), sizes)
     source = Uniform.of([rng])
-    rule = ByThreshold(source, choose(engine, source, wanted[:, None]))
-    return np.concatenate(engine.run(Chosen(rule)))
+    rule = ByThreshold(source, choose(executor, source, wanted[:, None]))
+    return np.concatenate(executor.run(Chosen(rule)))

@@ -21,7 +21,7 @@ from clustersplit_cli.progress import Progress, silent
 Result = TypeVar("Result")
 
 
-class StreamEngine:
+class StreamExecutor:
     """All row groups, one after the other, in this process."""
 
     name = STREAM

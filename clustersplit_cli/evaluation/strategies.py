@@ -113,7 +113,7 @@ class Splitter:
         self.options = options
         self.folds = folds
         self._stack = stack
-        self._held: dict[str, LocalSplit] = {}
+        self._contexts: dict[str, LocalSplit] = {}
 
     @property
     def domains(self) -> Categories:
@@ -139,13 +139,13 @@ class Splitter:
         return self._measured(strategy, [context.find()])
 
     def _random(self, cells: str, round_: Round) -> Members:
-        return SEEDED["random"](self._context("rbf", cells).ground, round_.rng(Chance.SPLIT, 1))
+        return SEEDED["random"](self._context("rbf", cells).strategy_context, round_.rng(Chance.SPLIT, 1))
 
     def _partition(self, name: str, cells: str, round_: Round) -> list[Members]:
         kernel = "rbf" if name == "random" else name.removeprefix("cluster-")
         context = self._context(kernel, cells, self._streams(round_))
         quotas = PartitionOptions(folds=self.folds).quotas(context.dataset, context.options)
-        parted = LocalPartition(
+        partition = LocalPartition(
             context.dataset,
             context.options,
             context.kernel,
@@ -157,7 +157,7 @@ class Splitter:
             units=None,
         )
         labels: NDArray[np.int64] = (
-            parted.assigner.random(round_.rng(Chance.SPLIT, 2)) if name == "random" else parted.find()
+            partition.assigner.random(round_.rng(Chance.SPLIT, 2)) if name == "random" else partition.find()
         )
         return [labels == fold for fold in range(self.folds)]
 
@@ -166,12 +166,12 @@ class Splitter:
 
     def _context(self, kernel: str, cells: str, streams: Streams | None = None) -> LocalSplit:
         """The kernel with the cells of the strategy; what the kernel needs is made once."""
-        if kernel not in self._held:
+        if kernel not in self._contexts:
             options = replace(self.options, kernel=kernel, budget=self.options.budget // 2)
             if kernel == "linear":
                 options = replace(options, nystrom="auto")
-            self._held[kernel] = self._stack.enter_context(prepared_split(self.development, options))
-        context = self._held[kernel]
+            self._contexts[kernel] = self._stack.enter_context(prepared_split(self.development, options))
+        context = self._contexts[kernel]
         dataset = self.development if cells == JOINT else _label_cells(self.development)
         if cells != JOINT:
             asked = requirements_of(dataset, context.options, context.workers)

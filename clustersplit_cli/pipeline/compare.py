@@ -193,7 +193,7 @@ def _contenders(common: LocalSplit, linear: LocalSplit, rbf: LocalSplit) -> list
         return context.find()
 
     def by(name: str) -> Callable[[LocalSplit, np.random.Generator], Members]:
-        return lambda context, rng: SEEDED[name](context.ground, rng)
+        return lambda context, rng: SEEDED[name](context.strategy_context, rng)
 
     return [
         _Contender("cluster-rbf", rbf, ours),
@@ -255,7 +255,7 @@ def _classes(
     """Split with synthetic classes instead of cells: the more there are, the less a split can differ."""
     if not classes:
         return
-    factors = context.image().factors(np.arange(context.problem.n))
+    factors = context.low_rank().factors(np.arange(context.problem.n))
     for place, count in enumerate(classes):
         progress("classes", place, len(classes))
         began = time.perf_counter()

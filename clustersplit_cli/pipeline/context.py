@@ -62,14 +62,14 @@ class Streams:
     landmarks: np.random.Generator
     samples: np.random.Generator
     baseline: tuple[np.random.Generator, ...]
-    image: np.random.Generator
+    low_rank: np.random.Generator
     search: np.random.Generator
 
     @classmethod
     def from_seed(cls, seed: int) -> Streams:
         """Spawn all streams from one seed."""
-        landmarks, samples, baseline, image, search = np.random.default_rng(seed).spawn(5)
-        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), image, search)
+        landmarks, samples, baseline, low_rank, search = np.random.default_rng(seed).spawn(5)
+        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), low_rank, search)
 
 
 def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
@@ -83,7 +83,7 @@ def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
 
 
 @dataclass(frozen=True)
-class HeldKernel:
+class LocalKernel:
     """A kernel, ready to be multiplied by, and how it came about.
 
     Attributes
@@ -97,7 +97,7 @@ class HeldKernel:
     geometry: Geometry
 
 
-def hold_kernel(
+def prepare_local_kernel(
     dataset: Dataset,
     options: CheckedOptions,
     memory: MemoryPlan,
@@ -105,7 +105,7 @@ def hold_kernel(
     workers: Workers,
     watch: Stopwatch,
     progress: Progress = silent,
-) -> HeldKernel:
+) -> LocalKernel:
     """Prepare the features, and hold the kernel the way the plan says."""
     with watch.step("prepare"):
         prepared = prepare_features(dataset.features, options, workers, streams.samples)
@@ -115,7 +115,7 @@ def hold_kernel(
         geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
         n = geometry.n
         prepared.require_digits(geometry.trace - geometry.grand_total / n, geometry.trace, n)
-    return HeldKernel(memory, prepared, spread, geometry)
+    return LocalKernel(memory, prepared, spread, geometry)
 
 
 def build_geometry(

@@ -48,7 +48,7 @@ class Context(Protocol[Found]):
 
     @property
     def progress(self) -> Progress:
-        """Hears how far the work is."""
+        """Called with how far the work is."""
 
     @property
     def spare_threads(self) -> int:
@@ -62,7 +62,7 @@ class Context(Protocol[Found]):
         """Begin the search: see where starts lead."""
 
     def refine(self, explored: Any) -> Found:
-        """Go on with it: bring the best partitions to rest."""
+        """Go on with it: refine the best partitions."""
 
     def account(self, found: Found) -> Searched:
         """End it: measure where all starts ended."""
@@ -77,7 +77,7 @@ class Context(Protocol[Found]):
         """Whether the search for it stopped by itself."""
 
     def certify(self, found: Found, program: Any = None) -> FixedPoint | None:
-        """Prove that it is a fixed point; `program` is what the engine stated ahead."""
+        """Prove that it is a fixed point; `program` is what the engine stated before."""
 
     def bound(self) -> float | None:
         """No partition with these counts has a larger MMD; None where that is not known."""
@@ -140,7 +140,7 @@ class Engine(Protocol[Surveyed, Found]):
         """
 
     def state(self, surveyed: Surveyed) -> Any:
-        """State ahead what certifies whatever will be found."""
+        """State before the search what certifies whatever will be found."""
 
     def prepare(self, surveyed: Surveyed) -> Context[Found]:
         """Resolve the kernel and hold it."""

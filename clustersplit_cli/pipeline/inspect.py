@@ -39,7 +39,7 @@ NEAR = 0.01
 """Kernel values within this distance of 0 or 1 say that two rows are strangers, or twins."""
 TIMED_ROWS, TIMED_COLUMNS, TIMED_SECONDS = 512, 24, 0.1
 # Steps of one run, and columns of products with the kernel, that splits of several real datasets took.
-STEPS_ROAMING, STEPS_SETTLING, COLUMNS_BOUNDING = 10, 60, 400
+STEPS_EXPLORING, STEPS_REFINING, COLUMNS_BOUNDING = 10, 60, 400
 SECONDS_PER_CERTIFIED_ROW = 6e-5
 FIXED_SECONDS = 1.2
 """Starting up and writing."""
@@ -176,16 +176,16 @@ def _estimate(
     q = memory.landmarks or 0
     made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q}[memory.geometry]
     width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
-    roamed = n * width if n <= SMALL else 2 * explored_rows(n) * landmarks_in_two(n)
-    roaming = roamed * (options.restarts + effort.max_rounds * effort.batch) * STEPS_ROAMING
+    explored = n * width if n <= SMALL else 2 * explored_rows(n) * landmarks_in_two(n)
+    exploring = explored * (options.restarts + effort.max_rounds * effort.batch) * STEPS_EXPLORING
     # Where the kernel is held as factors, one product measures all splits, and few rows are followed on.
     is_followed = memory.geometry != "dense" and n > SMALL
-    settled = (options.restarts if is_followed else 0) + effort.candidates * (
-        1 if is_followed else STEPS_SETTLING
+    refined = (options.restarts if is_followed else 0) + effort.candidates * (
+        1 if is_followed else STEPS_REFINING
     )
-    settling = n * width * (settled + effort.exact_rounds * effort.batch * STEPS_SETTLING)
+    refining = n * width * (refined + effort.exact_rounds * effort.batch * STEPS_REFINING)
     bounding = 0 if options.bound == "never" else n * width * COLUMNS_BOUNDING
-    seconds = made * per_value + (roaming + settling + bounding) * per_product
+    seconds = made * per_value + (exploring + refining + bounding) * per_product
     if options.certify != "never":
         seconds += min(n, CBC_CERTIFICATE_ROWS) * SECONDS_PER_CERTIFIED_ROW
     return inspection.TimeEstimate(FIXED_SECONDS + float(seconds), 1.0 / max(per_value, 1e-12))

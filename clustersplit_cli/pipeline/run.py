@@ -43,18 +43,18 @@ def run(
         program = background.submit(engine.state, surveyed)
         context = engine.prepare(surveyed)
 
-        reach: Later[tuple[float | None, RandomMMD]] = background.later(reach_of)
+        reference: Later[tuple[float | None, RandomMMD]] = background.later(bound_and_baseline)
         if context.idle_from is Idle.EXPLORING:
-            reach.begin(context)
+            reference.begin(context)
         explored = context.explore()
         if context.idle_from is Idle.REFINING:
-            reach.begin(context)
+            reference.begin(context)
         found = context.refine(explored)
 
         certificate = background.submit(lambda: context.certify(found, program.result()))
         searched = context.account(found)
         context.progress("certificate", 0, 0)
-        bound, random = reach.result(context, found)
+        bound, random = reference.result(context, found)
         result = gather(context, found, certificate.result(), bound, random, config or {}, searched)
         portrait = context.portrait(found, random) if with_portrait else None
     engine.await_hashes()
@@ -70,11 +70,11 @@ def assess(
     left_out = config.get("leave") is not None
     with Background(context.spare_threads) as background:
         certificate = background.submit(context.certify, found)
-        bound, random = reach_of(context, found, same_size=left_out)
+        bound, random = bound_and_baseline(context, found, same_size=left_out)
         return gather(context, found, certificate.result(), bound, random, config, searched)
 
 
-def reach_of(
+def bound_and_baseline(
     context: Context[Found], found: Found | None = None, *, same_size: bool = False
 ) -> tuple[float | None, RandomMMD]:
     """What partitions can reach: an upper bound on their MMD, and the MMD of random ones."""

@@ -20,7 +20,7 @@ class RowMap:
     Attributes
     ----------
     x, y : coordinates; of two sides, validation lies towards the right and the top on average.
-    explained : share of the kernel image's variance along each direction.
+    explained : share of the low-rank kernel's variance along each direction.
     rows : positions in the input.
     ids : what the user calls them, or None.
     part : the number of the row's part; 0 is training and 1 validation where there are but these.

@@ -75,7 +75,7 @@ def check_definition(
     return Check(NAME, OK, f"MMD {max(found.mmd_squared, 0.0) ** 0.5:.6g}, Psi {found.psi:.6g} in float64")
 
 
-def check_definition_in_pieces(
+def check_sharded_definition(
     report: Mapping[str, Any], context: ShardedContext, given: ShardedFound
 ) -> Check:
     """Do the same for the labels that the engine's shards were given.

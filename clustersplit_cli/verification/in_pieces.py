@@ -17,7 +17,7 @@ from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
-from clustersplit_cli.verification.definition import check_definition_in_pieces
+from clustersplit_cli.verification.definition import check_sharded_definition
 from clustersplit_cli.verification.files import read_run_indices, stated_formats
 from clustersplit_cli.verification.indices import check_complete, check_positions, is_partition
 from clustersplit_cli.verification.run import Claim, said_to_converge
@@ -49,11 +49,11 @@ def verify_run_in_pieces(claim: Claim, engine: ShardedEngine, *, rerun: bool = F
     found = context.measure(Labelled(), converged=said_to_converge(claim.report))
     stated = summarize(assess(context, found, claim.config), Stopwatch())
     cells = stated.constraints.cells
-    claims = count_labels(engine.executor, len(cells), 2)
+    counted_labels = count_labels(engine.executor, len(cells), 2)
     complete = check_complete(
-        (claims.n_missing, claims.missing),
-        (claims.n_extra, claims.extra),
-        int(claims.counts.sum()) + claims.n_missing,
+        (counted_labels.n_missing, counted_labels.missing),
+        (counted_labels.n_extra, counted_labels.extra),
+        int(counted_labels.counts.sum()) + counted_labels.n_missing,
         engine.layout.n_rows,
     )
     yield complete
@@ -76,7 +76,7 @@ def verify_run_in_pieces(claim: Claim, engine: ShardedEngine, *, rerun: bool = F
     if claim.report["bound"] and recomputed["bound"] and not claim.was_read_in_pieces:
         yield _check_tighter_bound(claim.report, recomputed.pop("bound"))
     yield from check_stated(claim.report, recomputed, moved=claim.moved)
-    yield check_definition_in_pieces(claim.report, context, found)
+    yield check_sharded_definition(claim.report, context, found)
     yield from check_account(claim.report)
     if claim.is_baseline:
         return

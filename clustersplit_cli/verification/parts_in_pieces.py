@@ -11,7 +11,7 @@ import numpy as np
 from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_folds
-from clustersplit_cli.engines.checks import Claims, count_labels, give_labels
+from clustersplit_cli.engines.checks import LabelCounts, count_labels, give_labels
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.pipeline.notices import about_parts
 from clustersplit_cli.pipeline.sharded.engine import ShardedEngine, surveyed_dataset
@@ -51,8 +51,10 @@ def verify_parts_in_pieces(claim: PartedClaim, engine: ShardedEngine) -> Iterato
     quotas = claim.into.of_cells(counted.cells, engine.options)
     is_folds = claim.into.folds is not None
     give_labels(engine.executor, files_of_folds(claim.directory, claim.formats) if is_folds else None, labels)
-    claims = count_labels(engine.executor, len(counted.cells.sizes), quotas.k)
-    wrong = told_incomplete((claims.n_missing, claims.missing), (claims.n_extra, claims.extra))
+    counted_labels = count_labels(engine.executor, len(counted.cells.sizes), quotas.k)
+    wrong = told_incomplete(
+        (counted_labels.n_missing, counted_labels.missing), (counted_labels.n_extra, counted_labels.extra)
+    )
     if wrong:
         yield Check("rows complete", FAILED, "; ".join(wrong))
         yield Check("recomputed results", SKIPPED, "the index files do not describe parts of the input")
@@ -60,12 +62,12 @@ def verify_parts_in_pieces(claim: PartedClaim, engine: ShardedEngine) -> Iterato
     yield Check(
         "rows complete", OK, f"each of {counted.found.n_kept} rows is in one part, in ascending order"
     )
-    yield check_counts(quotas, claims.counts)
-    yield _check_totals(claim.report, quotas, claims)
+    yield check_counts(quotas, counted_labels.counts)
+    yield _check_totals(claim.report, quotas, counted_labels)
     dataset = surveyed_dataset(engine.layout, counted.found, engine.prints)
     recomputed = {
         "input": json.loads(render_json(summarize_input(dataset))),
-        "constraints": json.loads(render_json(summarize_counts(quotas, claims.counts))),
+        "constraints": json.loads(render_json(summarize_counts(quotas, counted_labels.counts))),
     }
     yield from check_stated(claim.report, recomputed, moved=claim.moved)
     yield _check_warnings(claim.report, quotas)
@@ -96,9 +98,9 @@ def _read(claim: PartedClaim, n_rows: int) -> tuple[Labels | None, list[Check]]:
     return numbers, checks
 
 
-def _check_totals(report: Mapping[str, Any], quotas: Quotas, claims: Claims) -> Check:
+def _check_totals(report: Mapping[str, Any], quotas: Quotas, counted_labels: LabelCounts) -> Check:
     """Compare the rows of every part with what the report states."""
-    totals = dict(zip(quotas.names, claims.counts.sum(axis=0).tolist(), strict=True))
+    totals = dict(zip(quotas.names, counted_labels.counts.sum(axis=0).tolist(), strict=True))
     try:
         stated = {part["name"]: part["size"] for part in report["parts"]["parts"]}
     except (KeyError, TypeError):

@@ -113,7 +113,7 @@ def verify_run(
             recomputed["certificate"] = recomputed["bound"] = None
             recomputed["config"] |= searched_options(claim.report["config"]["strategy"])
         elif claim.was_read_in_pieces and recomputed["bound"]:
-            most = context.bound(looking=False) or 0.0
+            most = context.bound(with_support=False) or 0.0
             fraction = min(recomputed["mmd"]["value"] / most, 1.0) if most else 1.0
             recomputed["bound"] |= {"mmd_upper": most, "fraction": fraction}
         yield from check_stated(claim.report, recomputed, moved=claim.moved)

@@ -24,7 +24,7 @@ from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
 from clustersplit_cli.data.side_files import read_row_sides, write_row_sides
 from clustersplit_cli.engines import checks as claimed
-from clustersplit_cli.engines.descent import Ground, Held, descend, propose, side_sums
+from clustersplit_cli.engines.descent import ShardedProblem, SplitByRule, descend, propose, side_sums
 from clustersplit_cli.engines.options import DASK, STREAM, EngineOptions
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.engines.tasks import Sides
@@ -67,15 +67,15 @@ class CannotRead:
         return False
 
 
-def started(opened: ShardedEngine, context: ShardedContext) -> tuple[Ground, Held]:
+def started(opened: ShardedEngine, context: ShardedContext) -> tuple[ShardedProblem, SplitByRule]:
     opened.executor.give(as_labels(np.arange(0, context.kernel.surveyed.n, 5), context.kernel.surveyed.n))
-    return context.take_stock(Labelled())
+    return context.measure_rule(Labelled())
 
 
 def finished(
-    opened: ShardedEngine, context: ShardedContext, ground: Ground, start: Held
+    opened: ShardedEngine, context: ShardedContext, problem: ShardedProblem, start: SplitByRule
 ) -> tuple[np.ndarray, tuple[float, ...]]:
-    found = context.lowest_rows_first(ground, descend(ground, start, max_passes=4))
+    found = context.lowest_rows_first(problem, descend(problem, start, max_passes=4))
     return np.concatenate(opened.executor.run(Sides(found.split.rule))), found.psi
 
 
@@ -119,11 +119,11 @@ def test_traffic_per_pass_does_not_grow_with_the_rows(
         path = write(tmp_path / str(rows), rows, group=rows // 8)
         tap = wire_tap(running.address)
         with job(path, tap.address) as (opened, context):
-            ground, start = started(opened, context)
-            proposal = propose(ground, start)
+            problem, start = started(opened, context)
+            proposal = propose(problem, start)
             before = tap.bytes
             for _ in range(5):
-                side_sums(opened.executor, proposal.best.rule, len(ground.limits.target))
+                side_sums(opened.executor, proposal.best.rule, len(problem.limits.target))
             traffic.append((tap.bytes - before) / 5)
             client = opened.executor._client  # type: ignore[attr-defined]
             moved = client.run(lambda dask_worker: len(dask_worker.transfer_incoming_log))

@@ -31,7 +31,7 @@ from clustersplit_cli.engines.plan import plan_stream
 from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.engines.shard import Shard
 from clustersplit_cli.engines.store import MEMORY, NOWHERE, SPILL, Room, Store
-from clustersplit_cli.engines.stream import StreamEngine
+from clustersplit_cli.engines.stream import StreamExecutor
 from clustersplit_cli.engines.tasks import Accounts, Sides
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline.local.engine import partition, prepared_split
@@ -52,11 +52,11 @@ def options(**given: Any) -> CheckedOptions:
 @contextmanager
 def streaming(
     path: Path, how: CheckedOptions, room: Room = ROOMS[MEMORY], threads: int = 1, **request: Any
-) -> Iterator[tuple[Layout, StreamEngine, ShardedContext]]:
+) -> Iterator[tuple[Layout, StreamExecutor, ShardedContext]]:
     with pool(threads) as workers:
         landmarks = None if how.is_linear else LANDMARKS
         layout = open_layout(ReadRequest(path, **request), landmarks or 0)
-        executor, engine_options = StreamEngine(layout, room, workers), EngineOptions(STREAM)
+        executor, engine_options = StreamExecutor(layout, room, workers), EngineOptions(STREAM)
         plan = plan_stream(layout, landmarks, budget=how.budget, threads=threads, reason="")
         engine = ShardedEngine(
             layout,
@@ -72,17 +72,17 @@ def streaming(
         yield layout, executor, engine.prepare(engine.survey())
 
 
-def give(engine: StreamEngine, val: np.ndarray, n: int = 6000) -> None:
+def give(engine: StreamExecutor, val: np.ndarray, n: int = 6000) -> None:
     engine.give(labels_of({"train": np.setdiff1d(np.arange(n), val), "val": val}, n))
 
 
 def refined(
-    engine: StreamEngine, context: ShardedContext, val: np.ndarray, steps: int = STEPS
+    engine: StreamExecutor, context: ShardedContext, val: np.ndarray, steps: int = STEPS
 ) -> tuple[np.ndarray, Any]:
     """The validation rows after some steps from a given split, and the descent."""
     give(engine, val)
-    ground, start = context.take_stock(Labelled())
-    found = context.lowest_rows_first(ground, descend(ground, start, max_passes=2 * steps))
+    problem, start = context.measure_rule(Labelled())
+    found = context.lowest_rows_first(problem, descend(problem, start, max_passes=2 * steps))
     return np.flatnonzero(np.concatenate(engine.run(Sides(found.split.rule))) == VAL), found
 
 
@@ -181,7 +181,7 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
     with in_memory(table, how) as (setting, start):
         members = start[:, 0]
         random = random_mmd(setting.problem, setting.streams.baseline)
-        bound, tighter = setting.bound(looking=False), setting.bound()
+        bound, tighter = setting.bound(with_support=False), setting.bound()
         assert bound is not None and tighter is not None and tighter < bound
         estimate = setting.subsample(setting.measure(members))
         val, trace = setting.dataset.rows[members], setting.problem.trace
@@ -210,8 +210,8 @@ def test_a_search_on_a_sample_comes_within_a_hundredth_of_a_search_on_all_rows(t
 def test_a_shard_that_forgets_everything_does_a_task_all_the_same(table: Path) -> None:
     with streaming(table, options()) as (_, engine, context):
         give(engine, np.arange(0, 6000, 5))
-        ground, start = context.take_stock(Labelled())
-        found = descend(ground, start, max_passes=2)
+        problem, start = context.measure_rule(Labelled())
+        found = descend(problem, start, max_passes=2)
         before = engine.run(Sides(found.split.rule))[0]
         old = engine._shard
         engine._shard = Shard(old.portion, old.room, old.workers, old.numbering, old.plan, old.row_labels)

@@ -23,7 +23,7 @@ from clustersplit_cli.data.row_labels import labels_of
 from clustersplit_cli.engines import checks as identical
 from clustersplit_cli.engines import shard as shards
 from clustersplit_cli.engines.store import Room
-from clustersplit_cli.engines.stream import StreamEngine
+from clustersplit_cli.engines.stream import StreamExecutor
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.pipeline.sharded.prepare import count_cells
 from clustersplit_cli.progress import Stopwatch
@@ -40,10 +40,10 @@ def write_rows(folder: Path, x: np.ndarray, label: np.ndarray) -> Path:
 
 
 @contextmanager
-def counted(path: Path, val: np.ndarray, n: int = N) -> Iterator[StreamEngine]:
+def counted(path: Path, val: np.ndarray, n: int = N) -> Iterator[StreamExecutor]:
     with pool(2) as workers:
         layout = open_layout(ReadRequest(path, stratify=("label",)))
-        engine = StreamEngine(layout, Room(0), workers)
+        engine = StreamExecutor(layout, Room(0), workers)
         engine.give(labels_of({"train": np.setdiff1d(np.arange(n), val), "val": val}, n))
         count_cells(layout, engine, Survey(), Stopwatch())
         yield engine
@@ -103,7 +103,7 @@ def test_positions_are_those_in_the_file_when_rows_are_left_out(tmp_path: Path) 
     with pool(1) as workers:
         request = ReadRequest(path, stratify=("label",), exclude=(("label", "out"),))
         layout = open_layout(request)
-        engine = StreamEngine(layout, Room(0), workers)
+        engine = StreamExecutor(layout, Room(0), workers)
         val = np.array([850, 600])
         engine.give(labels_of({"train": np.setdiff1d(np.arange(450, N), val), "val": val}, N))
         count_cells(layout, engine, Survey(), Stopwatch())

@@ -12,7 +12,7 @@ import typer
 
 from clustersplit_cli.cli.console import stderr_console
 from clustersplit_cli.cli.declarations import STRATEGIES
-from clustersplit_cli.cli.engine import engine_options, settled_if_readable
+from clustersplit_cli.cli.engine import choose_if_readable, engine_options
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, stem
 from clustersplit_cli.cli.request import inputs_of, read_request
@@ -41,7 +41,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     request = read_request(features, given)
     output = Output.from_options(features, {**given, "out": given["out"] or f"{stem(features)}_{strategy}"})
     needing = {f"baseline {strategy}": strategy != "random"}
-    settled = settled_if_readable(engine_options(given), request, checked, needing)
+    chosen = choose_if_readable(engine_options(given), request, checked, needing)
     leaves_out = strategy == _LEAVE_ONE_OUT
     domains: list[Categories | None] = []
     in_turn = leaves_out and given["leave"] is None
@@ -54,7 +54,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
     console, inputs = stderr_console(), inputs_of(request)
     with ExitStack() as stack:
         rows = stack.enter_context(
-            opened(request, given, checked, settled, output, read=read, prepared=in_turn)
+            opened(request, given, checked, chosen, output, read=read, prepared=in_turn)
         )
         outputs: dict[str | None, Output] = {None: output, given["leave"]: output}
         domain = domains[0] if domains else None

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from clustersplit_cli.cli.console import progress_bar, stderr_console
-from clustersplit_cli.cli.engine import engine_options, refuse_in_pieces
+from clustersplit_cli.cli.engine import engine_options, refuse_sharded
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.output import print_to_stdout
 from clustersplit_cli.cli.request import read_request
@@ -38,7 +38,7 @@ def run(context: typer.Context) -> None:
         return _size(context, given)
     options = engine_options(given)
     if options.engine not in (AUTO, LOCAL):
-        refuse_in_pieces({"inspect without --k or --parts": True})
+        refuse_sharded({"inspect without --k or --parts": True})
     _run(given["features"], given)
 
 

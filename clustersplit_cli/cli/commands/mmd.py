@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli.commands.mmd_input import MMDInput, measure_in_pieces, settled_for_mmd
+from clustersplit_cli.cli.commands.mmd_input import MMDInput, choose_for_mmd, measure_sharded
 from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.output import print_to_stdout
 from clustersplit_cli.data.publish import check_file_destination, recover
@@ -38,9 +38,9 @@ def run(context: typer.Context) -> None:
     task = MMDInput.from_options(context)
     given = task.given
     console = stderr_console()
-    engine = settled_for_mmd(task, scale.engine_options(given))
+    engine = choose_for_mmd(task, scale.engine_options(given))
     if engine.engine != LOCAL:
-        report = measure_in_pieces(task, engine, console)
+        report = measure_sharded(task, engine, console)
         if given["json"]:
             print_to_stdout(render_json(report))
         if given["quiet"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli.engine import refuse_in_pieces, refuse_local_urls
+from clustersplit_cli.cli.engine import refuse_local_urls, refuse_sharded
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
@@ -282,7 +282,7 @@ def _words(text: str | None) -> tuple[str, ...]:
     return words
 
 
-def settled_for_mmd(task: MMDInput, options: EngineOptions) -> EngineOptions:
+def choose_for_mmd(task: MMDInput, options: EngineOptions) -> EngineOptions:
     """Decide which engine `auto` is: stream for URLs, and for the sides of a split that do not fit memory.
 
     What cannot be read in pieces is left to the local engine, which says what does not fit.
@@ -321,7 +321,7 @@ def _refuse_others(task: MMDInput) -> None:
         "--permutations": given["permutations"] > 0,
         "--witness": given["witness"] is not None,
     }
-    refuse_in_pieces(in_memory)
+    refuse_sharded(in_memory)
     if task.run is None and given["train"] is None:
         raise UsageError(
             "read in pieces, only the sides of a split can be compared",
@@ -329,9 +329,9 @@ def _refuse_others(task: MMDInput) -> None:
         )
 
 
-def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
+def measure_sharded(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
     """Check that this is about the sides of one split and nothing else, and measure them."""
-    from clustersplit_cli.pipeline.mmd.sharded import mmd_in_pieces
+    from clustersplit_cli.pipeline.mmd.sharded import sharded_mmd
 
     given = task.given
     _refuse_others(task)
@@ -340,7 +340,7 @@ def measure_in_pieces(task: MMDInput, engine: EngineOptions, console: Console) -
     why = "a URL is read in pieces" if task.is_remote else "read in pieces: all rows do not fit memory"
     reason = f"--engine {engine.engine} was asked for" if asked else why
     with running_job(request, given, task.checked, engine, reason, console) as sharded:
-        report = mmd_in_pieces(
+        report = sharded_mmd(
             replace(sharded, searching=False), _sides(task, sharded.layout.n_rows), task.config(), None
         )
     if task.run is None:

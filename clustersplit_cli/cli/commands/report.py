@@ -13,7 +13,7 @@ from clustersplit_cli.cli.replay import earlier_run, reproducing_command
 from clustersplit_cli.data.destination import PAGE_NAME
 from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
 from clustersplit_cli.data.readers import load
-from clustersplit_cli.data.runs import Run, is_parted, load_parts, load_run
+from clustersplit_cli.data.runs import Run, is_partition_run, load_parts, load_run
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
 from clustersplit_cli.reports.html import render_html
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.data.runs import PartedRun
+    from clustersplit_cli.data.runs import PartitionRun
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
@@ -42,7 +42,7 @@ def run(context: typer.Context) -> None:
     for line in recover(target):
         console.print(f"note: {line}", soft_wrap=True)
     content = report_of(directory)
-    run = (load_parts if is_parted(content["config"]) else load_run)(directory, content)
+    run = (load_parts if is_partition_run(content["config"]) else load_run)(directory, content)
     check_file_destination(target, force=given["force"])
     with progress_bar(console, quiet=quiet) as progress:
         page = _page(run, given, progress)
@@ -52,7 +52,7 @@ def run(context: typer.Context) -> None:
         console.print(f"wrote {target}", soft_wrap=True, markup=False)
 
 
-def _page(run: Run | PartedRun, given: Mapping[str, Any], progress: Any) -> str:
+def _page(run: Run | PartitionRun, given: Mapping[str, Any], progress: Any) -> str:
     """Compute what the page draws and render it."""
     content = run.report
     earlier = earlier_run(run.directory, content, given)

@@ -20,7 +20,7 @@ from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.readers.fingerprint import content_of
 from clustersplit_cli.data.readers.naming import shown
-from clustersplit_cli.data.runs import is_parted, report_file
+from clustersplit_cli.data.runs import is_partition_run, report_file
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM
 from clustersplit_cli.errors import (
     CheckFailedError,
@@ -114,14 +114,14 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
     located = locate_inputs(
         directory, report, stated, {name: given[name] for name in ("features", *_MOVABLE)}
     )
-    parted_run = is_parted(report["config"])
+    parted_run = is_partition_run(report["config"])
     engine = _engine(given, earlier)
     if parted_run and engine.engine not in (AUTO, LOCAL):
         yield from _parts_in_pieces(directory, report, located, options, engine, given, progress)
         return
     if not parted_run:
         # Input that cannot be read is found, and told, by what follows.
-        engine, reason = scale.settled_if_readable(engine, located, options)[:2]
+        engine, reason = scale.choose_if_readable(engine, located, options)[:2]
         if engine.engine != LOCAL:
             yield from _in_pieces(
                 directory, report, located, stated, options, engine, reason, given, progress

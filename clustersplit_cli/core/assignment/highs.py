@@ -66,7 +66,7 @@ def _solve_blocks(
         sum(solution.bound for solution in found),
         any(solution.branched for solution in found),
         all(solution.proven for solution in found),
-        all(solution.settled for solution in found),
+        all(solution.near_enough for solution in found),
     )
 
 
@@ -130,15 +130,15 @@ def _branch(
         if limits.nodes == 0:
             limits = Limits(limits.gap, seconds=limits.seconds)
     width = min(len(free), BRANCH + int((weight == 0).sum()))
-    settled = False
-    while not settled:
+    near_enough = False
+    while not near_enough:
         open_atoms = free[np.sort(by_weight[:width])]
         chosen, is_optimal = _integers(program, costs, relaxed, open_atoms, limits)
         if chosen is not None and float(costs @ chosen) < best_cost:
             best, best_cost = chosen, float(costs @ chosen)
         needed = len(free) if best is None else int((weight < best_cost - least).sum())
         near = best is not None and best_cost - least <= limits.gap * abs(least)
-        settled = near or (is_optimal and width >= needed and best is not None)
+        near_enough = near or (is_optimal and width >= needed and best is not None)
         # Where nodes or time ran out, a larger program would do no better, unless nothing was found at all.
         if width == len(free) or (best is not None and not is_optimal):
             break
@@ -147,9 +147,9 @@ def _branch(
         width = min(len(free), max(2 * width, min(needed, 4 * width)))
     if best is None:
         return None
-    proven = settled and limits.gap == 0.0
+    proven = near_enough and limits.gap == 0.0
     bound = best_cost if proven else least
-    return Assignment(best, best_cost * scale, bound * scale, True, proven, settled)
+    return Assignment(best, best_cost * scale, bound * scale, True, proven, near_enough)
 
 
 def _repaired(
@@ -183,7 +183,7 @@ def _integers(
     open_atoms: NDArray[np.int64],
     limits: Limits,
 ) -> tuple[NDArray[np.bool_] | None, bool]:
-    """Choose among some atoms, the others as in the relaxed solution; say also whether that is settled."""
+    """Choose among some atoms, the others as in the relaxed solution; also whether that is near enough."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     values = np.round(relaxed)

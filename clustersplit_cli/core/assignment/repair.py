@@ -195,4 +195,4 @@ def fill_cell(program: Program, costs: NDArray[np.float64]) -> Assignment | None
             chosen[free[place]] = True
             count -= int(sizes[free[place]])
     cost = float(costs @ chosen)
-    return Assignment(chosen, cost, cost, branched=False, proven=True, settled=True)
+    return Assignment(chosen, cost, cost, branched=False, proven=True, near_enough=True)

@@ -34,13 +34,13 @@ SHARES = tuple(2.0**power for power in range(-4, 5))
 GRID, GRIDS = 16, 5
 
 
-def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, looking: bool = True) -> float:
+def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, with_support: bool = True) -> float:
     """Bound the MMD of every split of the problem, whose cell counts must be fixed.
 
     Parameters
     ----------
     low_rank : a low-rank approximation of the kernel, from which leading eigenvectors are sought.
-    looking : whether to look how far splits reach; `factored_bound`, which cannot, has only the sphere.
+    with_support : whether to use support functions; `factored_bound`, which cannot, has only the sphere.
     """
     limits = problem.constraints
     level = _cell_level(limits)
@@ -50,7 +50,7 @@ def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, looking: bool 
     spectrum, constant = problem.geometry.spectrum(limits, z0, low_rank)
     most = constant
     if radius_squared > 0:
-        most += _largest_gain(spectrum, radius_squared, limits if looking else None)
+        most += _largest_gain(spectrum, radius_squared, limits if with_support else None)
     rounding = ROUNDING * float(np.finfo(problem.geometry.search_dtype).eps)
     if problem.geometry.is_nonnegative:
         most = min(most, _by_row_sums(problem, rounding))

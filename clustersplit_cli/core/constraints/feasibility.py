@@ -284,10 +284,10 @@ def _is_infeasible(demand: Demand, bounds: Sequence[int]) -> bool:
         else:
             upper[bound - n_cells] = demand.upper[bound - n_cells] - demand.taken[bound - n_cells]
     n_classes = demand.matrix.shape[1]
-    values, settled = _integers(
+    values, decided = _integers(
         np.zeros(n_classes), demand.matrix, lower, upper, demand.available, np.ones(n_classes), 2.0
     )
-    return values is None and settled
+    return values is None and decided
 
 
 def _elastic(demand: Demand, *, integers: bool) -> tuple[Counts, NDArray[np.float64]]:

@@ -78,7 +78,7 @@ class Assignment:
     bound : no choice costs less.
     branched : whether integers had to be asked for.
     proven : whether the choice is known to be optimal.
-    settled : whether it is known to be as near to that as was asked for.
+    near_enough : whether it is known to be as near to that as was asked for.
     """
 
     chosen: NDArray[np.bool_]
@@ -86,7 +86,7 @@ class Assignment:
     bound: float
     branched: bool
     proven: bool
-    settled: bool
+    near_enough: bool
 
 
 @dataclass(frozen=True)

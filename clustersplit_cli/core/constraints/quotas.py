@@ -204,8 +204,8 @@ def split_quotas(
     share = balanced_quotas if rounding == "balanced" else nearest_quotas
     target = np.array(share(sizes, holdout), dtype=np.int64)
     each = [tolerance] * len(sizes) if isinstance(tolerance, Fraction) else list(tolerance)
-    reach = [bounds(size, holdout, allowed) for size, allowed in zip(sizes, each, strict=True)]
-    lower, upper = (np.array(bound, dtype=np.int64) for bound in zip(*reach, strict=True))
+    limits = [bounds(size, holdout, allowed) for size, allowed in zip(sizes, each, strict=True)]
+    lower, upper = (np.array(bound, dtype=np.int64) for bound in zip(*limits, strict=True))
     if rounding == "balanced":
         # Largest remainders may put a target one row off the nearest integer.
         exact = np.array([allowed == 0 for allowed in each])
@@ -258,9 +258,9 @@ def part_quotas(
     lower, upper = target.copy(), target.copy()
     for cell, allowed in enumerate(tolerance):
         if allowed > 0:
-            reach = [bounds(int(cells.sizes[cell]), share, allowed) for share in shares]
-            lower[cell] = np.minimum(target[cell], [low for low, _ in reach])
-            upper[cell] = np.maximum(target[cell], [high for _, high in reach])
+            limits = [bounds(int(cells.sizes[cell]), share, allowed) for share in shares]
+            lower[cell] = np.minimum(target[cell], [low for low, _ in limits])
+            upper[cell] = np.maximum(target[cell], [high for _, high in limits])
     pins = np.full(len(cells.codes), -1, dtype=np.int64) if pinned is None else pinned
     quotas = Quotas(cells, names, shares, target, lower, upper, pins)
     _refuse_impossible(quotas)

@@ -242,14 +242,16 @@ class Prepared:
             return features
         others = Features(raw[n_fitted:], features.steps, np.float64)
         with np.errstate(over="ignore"):
-            reach = float(np.mean([half_squares(others.block(*tile)).mean() for tile in others.row_tiles()]))
-        if not reach < LARGEST_WIDTH:
+            largest = float(
+                np.mean([half_squares(others.block(*tile)).mean() for tile in others.row_tiles()])
+            )
+        if not largest < LARGEST_WIDTH:
             raise InputError(
                 f"rows outside the split are too far from it for gamma={self.kernel.gamma:.3g}: exponents of "
-                f"{reach:.3g}, beyond {LARGEST_WIDTH:g}",
+                f"{largest:.3g}, beyond {LARGEST_WIDTH:g}",
                 hint="use --standardize zscore, a smaller --gamma, another --kernel, or leave those rows out",
             )
-        return features if 8 * reach < FLOAT32_SAFE_SQUARED_LENGTH else replace(features, dtype=np.float64)
+        return features if 8 * largest < FLOAT32_SAFE_SQUARED_LENGTH else replace(features, dtype=np.float64)
 
     def require_digits(self, scatter: float, trace: float, n: int) -> None:
         """Refuse a kernel whose rounding would show in the digits that reports promise.
@@ -391,9 +393,9 @@ def prepare_with(
         else:
             in_range &= not features.steps  # what they round is not the same for all rows
             with np.errstate(over="ignore"):
-                reach = float((1 + factor * np.square(np.float64(found.largest)) * d) ** np.float64(degree))
+                largest = float((1 + factor * np.square(np.float64(found.largest)) * d) ** np.float64(degree))
             # Kernels of features of up to 32 bits are held in float32.
-            if not reach < (1e30 if features.raw.dtype.itemsize <= 4 else LARGEST_VALUE):
+            if not largest < (1e30 if features.raw.dtype.itemsize <= 4 else LARGEST_VALUE):
                 raise InputError(
                     f"the polynomial kernel of degree {degree} overflows on features of up to "
                     f"{found.largest:.3g}",

@@ -149,10 +149,10 @@ class BoundedSplit:
         c = 1.0 / bounded.n_val + 1.0 / bounded.n_train
         # A swap gains from the pull of both rows on their own centroids, and from a negative kernel value.
         farthest = float(bounded.norms.max())
-        reach = c / 2.0 * (bounded.norms**2 + farthest**2)
+        margin = c / 2.0 * (bounded.norms**2 + farthest**2)
         if not bounded.geometry.is_nonnegative:
-            reach += c * bounded.norms * farthest
-        near = np.sort(bounded.limits.cells.order[self._refresh(reach)])
+            margin += c * bounded.norms * farthest
+        near = np.sort(bounded.limits.cells.order[self._refresh(margin)])
         members = self.members
         polished = polish(bounded.problem, members, self.in_rows(self.witness), among=near)
         return self.exchange(np.flatnonzero((polished.members != members)[bounded.limits.cells.order]))
@@ -178,28 +178,28 @@ class BoundedSplit:
         # The others lie on their side of the threshold whatever their witness is by now, and rank there too.
         return self.bounded.selection.choose(-self.witness[:, None])[:, 0]
 
-    def _refresh(self, reach: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
+    def _refresh(self, margin: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
         """Look at all rows that may be on either side of their cell's threshold, or within reach of it."""
-        places = self._open(reach)
+        places = self._open(margin)
         if len(places) > ALL_AT_ONCE * len(self.in_val):
             self.renew()
-            places = self._open(reach)
+            places = self._open(margin)
         self._look(places)
         return places
 
-    def _range(self, reach: NDArray[np.float64] | float = 0.0) -> tuple[NDArray[np.float64], ...]:
+    def _range(self, margin: NDArray[np.float64] | float = 0.0) -> tuple[NDArray[np.float64], ...]:
         """The least and the most that every row's witness can be."""
         bounded = self.bounded
         now = bounded.geometry.mixed(bounded.weighed(self.summed))
         drift = np.array([float(np.linalg.norm(now - then)) for then, _ in self.looks])
         rounding = np.array([off for _, off in self.looks])
-        most = bounded.norms * drift[self.seen] + rounding[self.seen] + reach
+        most = bounded.norms * drift[self.seen] + rounding[self.seen] + margin
         return self.witness - most, self.witness + most
 
-    def _open(self, reach: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
+    def _open(self, margin: NDArray[np.float64] | float = 0.0) -> NDArray[np.int64]:
         """The rows that may be on either side of their cell's threshold, or within reach of it."""
         limits = self.bounded.limits
-        low, high = self._range(reach)
+        low, high = self._range(margin)
         sizes, left = limits.cells.sizes, limits.cells.sizes - limits.target
         # The quota-th largest witness is no less than that of the least they can be.
         least = nth_smallest(low, limits, np.minimum(left, sizes - 1))

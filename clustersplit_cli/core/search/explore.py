@@ -33,7 +33,7 @@ MANY_STEPS = 10
 SAME, AGREEING = 3e-4, 3
 """Starts agree if so many of them explain the same scatter but for this share."""
 WILD = 6.0
-"""The strongest noise in a perturbed split: it leaves so little of the split that others come into reach."""
+"""The strongest noise in a perturbed split: it leaves so little of the split that others can be found."""
 CROSSED, DIFFERENT = 10, 100
 """So many of the best splits are crossed, which differ from each other in more than one row in so many."""
 KEPT = 40

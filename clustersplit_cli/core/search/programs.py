@@ -86,7 +86,7 @@ class ProgramAssigner:
         for found in solutions:
             self.account.solved += 1
             self.account.branched += found.branched
-            self.account.stopped_early += not found.settled
+            self.account.stopped_early += not found.near_enough
         return np.stack([found.chosen for found in solutions], axis=1)
 
 

@@ -22,7 +22,7 @@ from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import (
-    HeldKernel,
+    LocalKernel,
     Once,
     Streams,
 )
@@ -68,16 +68,16 @@ class LocalContext(ABC):
 
     dataset: Dataset
     options: CheckedOptions
-    kernel: HeldKernel
+    kernel: LocalKernel
     streams: Streams
     workers: Workers
     watch: Stopwatch
     progress: Progress
-    image: Once[LowRankKernel] = field(init=False, repr=False)
-    """A low-rank image of the kernel."""
+    low_rank: Once[LowRankKernel] = field(init=False, repr=False)
+    """A low-rank approximation of the kernel."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "image", Once(self._make_image))
+        object.__setattr__(self, "low_rank", Once(self._make_low_rank))
 
     @property
     def spare_threads(self) -> int:
@@ -85,7 +85,7 @@ class LocalContext(ABC):
         return 3
 
     @abstractmethod
-    def _make_image(self) -> LowRankKernel:
+    def _make_low_rank(self) -> LowRankKernel:
         """Make it, from the stream that this kind of search has for it."""
 
     def _about(self, resolved: Mapping[str, Any]) -> About:

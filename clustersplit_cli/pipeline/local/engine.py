@@ -20,8 +20,8 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import (
     PartitionOptions,
     Streams,
-    hold_kernel,
     plan,
+    prepare_local_kernel,
     requirements_of,
 )
 from clustersplit_cli.pipeline.local.context import (
@@ -82,7 +82,7 @@ class LocalEngine:
         streams = Streams.from_seed(self.options.seed)
         memory = self.memory or plan(self.dataset.extent, self.options)
         assert memory is not None
-        held = hold_kernel(
+        held = prepare_local_kernel(
             self.dataset, self.options, memory, streams, self.workers, self.watch, self.progress
         )
         common: dict[str, Any] = {

@@ -42,15 +42,15 @@ from clustersplit_cli.pipeline.summarize import (
 from clustersplit_cli.reports import summary
 from clustersplit_cli.reports.portrait import PartsPortrait
 
-WIDE_IMAGE_ROWS, NARROW_RANK = 50_000, 128
-"""Beyond so many rows the image that starts of partitions descend on is narrower, to fit in memory."""
+MANY_ROWS, NARROW_RANK = 50_000, 128
+"""Beyond so many rows starts of partitions descend on a kernel of this rank, to fit in memory."""
 BATCH = 4
 """Random partitions that are measured at once."""
 
 
 @dataclass(frozen=True)
 class LocalPartition(LocalContext):
-    """Rows in memory that are to be parted; `units` is None where rows are on their own."""
+    """Rows in memory that are to be partitioned; `units` is None where rows are on their own."""
 
     quotas: Quotas
     units: GroupParts | None
@@ -66,11 +66,11 @@ class LocalPartition(LocalContext):
         unlike = len(set(self.quotas.shares)) > 1 or bool((self.quotas.pinned >= 0).any())
         return PartAssigner(self.quotas, self.workers, unlike, self.options.solver)
 
-    def _make_image(self) -> LowRankKernel:
+    def _make_low_rank(self) -> LowRankKernel:
         geometry = self.kernel.geometry
-        if geometry.n > WIDE_IMAGE_ROWS:
-            return make_low_rank(geometry, self.streams.image, NARROW_RANK)
-        return make_low_rank(geometry, self.streams.image)
+        if geometry.n > MANY_ROWS:
+            return make_low_rank(geometry, self.streams.low_rank, NARROW_RANK)
+        return make_low_rank(geometry, self.streams.low_rank)
 
     def explore(self) -> Solution:
         """Search for the parts that differ most."""
@@ -85,7 +85,7 @@ class LocalPartition(LocalContext):
         with self.watch.step("search"):
             if self.units is not None:
                 return search_group_parts(held.geometry, self.units, **common)
-            return search_partition(held.geometry, self.image(), self.assigner, **common)
+            return search_partition(held.geometry, self.low_rank(), self.assigner, **common)
 
     def refine(self, explored: Solution) -> LocalFound:
         """Measure the best partition."""
@@ -164,7 +164,7 @@ class LocalPartition(LocalContext):
         return portray_parts(
             self.dataset,
             self.kernel.geometry,
-            self.image().factors(np.arange(len(found.labels))),
+            self.low_rank().factors(np.arange(len(found.labels))),
             self.quotas.names,
             found.labels,
             random.rest,

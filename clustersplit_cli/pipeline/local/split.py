@@ -81,11 +81,13 @@ class LocalSplit(LocalContext):
         """The problem of rows or units whose cells hang together."""
         return Coupling.of(self.problem, self.requirements, self.options.solver, self.workers)
 
-    def _make_image(self) -> LowRankKernel:
+    def _make_low_rank(self) -> LowRankKernel:
         geometry = self.problem.geometry
-        image = make_low_rank(geometry, self.streams.image, landmarks_in_two(geometry.n))
+        low_rank = make_low_rank(geometry, self.streams.low_rank, landmarks_in_two(geometry.n))
         # The search and the bound look along the same directions, unless there are several families of cells.
-        return image.turned(self.problem.constraints, self.workers) if self.requirements.separates else image
+        if not self.requirements.separates:
+            return low_rank
+        return low_rank.turned(self.problem.constraints, self.workers)
 
     @cached_property
     def search(self) -> SplitSearch | CoupledSearch:
@@ -99,12 +101,12 @@ class LocalSplit(LocalContext):
                 problem, assigner, workers, options.restarts, options.max_iter, effort, self.progress
             )
             return SplitSearch(
-                context, self.image() if needs_low_rank(problem) else None, self.streams.search
+                context, self.low_rank() if needs_low_rank(problem) else None, self.streams.search
             )
         coupling, over_rows = self.coupling, self.requirements.units is None
         return CoupledSearch(
             coupling,
-            self.image() if over_rows else make_low_rank(coupling.problem.geometry, self.streams.image),
+            self.low_rank() if over_rows else make_low_rank(coupling.problem.geometry, self.streams.low_rank),
             options.restarts,
             options.max_iter,
             effort,
@@ -118,7 +120,7 @@ class LocalSplit(LocalContext):
             return self.search.explore()
 
     def refine(self, explored: Any) -> LocalFound:
-        """Bring the best splits to rest; places among identical rows go to the lowest of them."""
+        """Refine the best splits; places among identical rows go to the lowest of them."""
         search: Any = self.search
         with self.watch.step("search"):
             end = search.refine(explored)
@@ -165,10 +167,10 @@ class LocalSplit(LocalContext):
         """Choose a split by another strategy, without a search."""
         self.progress(strategy, 0, 0)
         with self.watch.step("search"):
-            return SEEDED[strategy](self.ground, self.streams.search)
+            return SEEDED[strategy](self.strategy_context, self.streams.search)
 
     @property
-    def ground(self) -> StrategyContext:
+    def strategy_context(self) -> StrategyContext:
         """What a strategy is given."""
         draw = None if self.requirements.separates else self.coupling.random_splits
         return StrategyContext(self.problem, self.workers, draw)
@@ -186,12 +188,12 @@ class LocalSplit(LocalContext):
                 return certify(found.measured, found.members, self.problem.constraints, how, program)
             return certify_coupled(found.measured, found.members, asked, how)
 
-    def bound(self, *, looking: bool = True) -> float | None:
+    def bound(self, *, with_support: bool = True) -> float | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much.
 
         Parameters
         ----------
-        looking : whether to look how far splits reach, which engines that read in pieces do not.
+        with_support : whether to use support functions, which engines that read in pieces do not.
         """
         options, memory, problem = self.options, self.kernel.memory, self.problem
         if options.bound == "never" or not all(f.is_exact for f in self.requirements.families):
@@ -202,10 +204,10 @@ class LocalSplit(LocalContext):
             if max(problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
                 return None
         if self.requirements.separates:
-            return mmd_upper_bound(problem, self.image(), looking=looking)
+            return mmd_upper_bound(problem, self.low_rank(), with_support=with_support)
         # Splits that meet several families meet each of them: the smallest of their bounds holds.
         problems = [replace(problem, constraints=family.validation) for family in self.requirements.families]
-        return min(mmd_upper_bound(each, self.image()) for each in problems)
+        return min(mmd_upper_bound(each, self.low_rank()) for each in problems)
 
     def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:
         """Measure random splits that meet the constraints, or have as many validation rows as `found`."""
@@ -226,7 +228,7 @@ class LocalSplit(LocalContext):
         return portray(
             self.dataset,
             self.problem,
-            self.image().factors(np.arange(self.problem.n)),
+            self.low_rank().factors(np.arange(self.problem.n)),
             found.members,
             random or self.random_baseline(),
             self.workers,

@@ -46,7 +46,7 @@ def given_sides(train: Rows, val: Rows, n_rows: int, files: LabelFiles | None) -
     return GivenSides(labels, files if in_order else None, n_distinct - n_labelled)
 
 
-def mmd_in_pieces(
+def sharded_mmd(
     engine: ShardedEngine, sides: GivenSides, config: Mapping[str, Any], earlier: summary.EarlierReport | None
 ) -> summary.MMDReport:
     """Measure the MMD between two sides that together are all rows.
@@ -59,8 +59,8 @@ def mmd_in_pieces(
     give_labels(engine.executor, sides.files, sides.labels)
     context = engine.prepare(engine.survey())
     found = context.measure(Labelled())
-    claims = count_labels(engine.executor, len(context.kernel.surveyed.limits.target), 2)
-    n_wrong = sides.n_wrong + claims.n_missing + claims.n_extra
+    counted_labels = count_labels(engine.executor, len(context.kernel.surveyed.limits.target), 2)
+    n_wrong = sides.n_wrong + counted_labels.n_missing + counted_labels.n_extra
     if n_wrong:
         raise InputError(
             f"train and val are not a split of all rows: {n_wrong} rows are on another side, or on none",

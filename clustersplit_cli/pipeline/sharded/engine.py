@@ -34,9 +34,9 @@ from clustersplit_cli.data.readers.naming import as_url, report_path
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples
 from clustersplit_cli.engines.descent import (
-    Ground,
-    Held,
     Refined,
+    ShardedProblem,
+    SplitByRule,
     at_target_counts,
     certify,
     choose,
@@ -46,13 +46,13 @@ from clustersplit_cli.engines.descent import (
     propose,
     side_sums,
 )
-from clustersplit_cli.engines.executor import Engine as Executor
+from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.factors import FactorPlan
 from clustersplit_cli.engines.options import NO_SPILL, STREAM, EngineOptions
 from clustersplit_cli.engines.plan import MemoryPlan, StreamPlan
 from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Uniform
 from clustersplit_cli.engines.store import Room
-from clustersplit_cli.engines.stream import StreamEngine
+from clustersplit_cli.engines.stream import StreamExecutor
 from clustersplit_cli.engines.survey import Found as Counted
 from clustersplit_cli.engines.tasks import Accounts, CountSides, FactorMoments, Ranked, Survey
 from clustersplit_cli.errors import needs_all_rows
@@ -172,7 +172,7 @@ def opened_sharded(
 
         if engine_options.engine == STREAM:
             room = Room(plan.factors, engine_options.spill_directory, may_spill)
-            with closing(StreamEngine(layout, room, workers, progress)) as executor:
+            with closing(StreamExecutor(layout, room, workers, progress)) as executor:
                 yield engine(executor)
             return
         from clustersplit_cli.engines.dask import opened_cluster
@@ -191,7 +191,7 @@ class ShardedFound:
     start : the start on the sample that led to the split; None if it was not searched for.
     """
 
-    ground: Ground
+    problem: ShardedProblem
     refined: Refined
     start: str | None = None
 
@@ -221,7 +221,7 @@ class ShardedContext:
 
     @property
     def progress(self) -> Progress:
-        """Hears how far the work is."""
+        """Called with how far the work is."""
         return self.engine.progress
 
     @property
@@ -260,8 +260,10 @@ class ShardedContext:
                 EFFORTS[self.options.effort],
                 self.progress,
             )
-            image = make_low_rank(problem.geometry, kernel.streams.image) if needs_low_rank(problem) else None
-            solution = SplitSearch(context, image, kernel.streams.search).solve()
+            low_rank = (
+                make_low_rank(problem.geometry, kernel.streams.low_rank) if needs_low_rank(problem) else None
+            )
+            solution = SplitSearch(context, low_rank, kernel.streams.search).solve()
             weights = split_weights(solution.members[:, None])
             sums = sum_factors(plan, values, np.asarray(weights, dtype=np.float64))[:, 0]
             spread = sums if mixing is None else np.asarray(mixing @ (mixing.T @ sums))
@@ -274,12 +276,12 @@ class ShardedContext:
             source = Differences(weights[:, None], np.zeros(1))
             quotas = at_target_counts(self.kernel.surveyed.limits)
             thresholds = choose(self.executor, source, np.stack([quotas, quotas], axis=1))
-            ground, carried = self.take_stock(ByThreshold(source, thresholds, column=0))
+            problem, carried = self.measure_rule(ByThreshold(source, thresholds, column=0))
         with self.watch.step("refine"):
-            refined = descend(ground, carried, max_passes=self.engine.engine_options.max_passes)
-            return ShardedFound(ground, self.lowest_rows_first(ground, refined), start)
+            refined = descend(problem, carried, max_passes=self.engine.engine_options.max_passes)
+            return ShardedFound(problem, self.lowest_rows_first(problem, refined), start)
 
-    def lowest_rows_first(self, ground: Ground, refined: Refined) -> Refined:
+    def lowest_rows_first(self, problem: ShardedProblem, refined: Refined) -> Refined:
         """Give places among identical rows to the lowest of them."""
         split = refined.split
         if not (isinstance(split.rule, ByThreshold) and isinstance(split.rule.source, Differences)):
@@ -290,7 +292,7 @@ class ShardedContext:
         rule = lowest_rows_first(self.executor, split.rule, self._largest_factor(), precision)
         if rule is split.rule:
             return refined
-        (split,) = measure(ground, rule)
+        (split,) = measure(problem, rule)
         return Refined(split, (*refined.psi[:-1], split.state.psi), refined.passes, refined.converged, None)
 
     def _largest_factor(self) -> float:
@@ -303,7 +305,7 @@ class ShardedContext:
         )
         return float(np.abs(values).max(initial=1.0))
 
-    def take_stock(self, rule: Rule) -> tuple[Ground, Held]:
+    def measure_rule(self, rule: Rule) -> tuple[ShardedProblem, SplitByRule]:
         """Measure a split given as a rule, and with it the kernel as a whole."""
         kernel, limits = self.kernel, self.kernel.surveyed.limits
         sums, counts = side_sums(self.executor, rule, len(limits.target), with_total=True)
@@ -312,7 +314,7 @@ class ShardedContext:
         )
         kernel.prepared.require_digits(whole.ssq_total, whole.trace, whole.n)
         state = whole.state(sums[:, 0], int(counts[:, 0].sum()))
-        return Ground(self.executor, limits, whole), Held(rule, state, counts[:, 0])
+        return ShardedProblem(self.executor, limits, whole), SplitByRule(rule, state, counts[:, 0])
 
     def account(self, found: ShardedFound) -> Searched:
         """Name the one start that was carried over from the sample to all rows, and Psi after every step."""
@@ -333,8 +335,8 @@ class ShardedContext:
     def measure(self, parts: Rule, *, converged: bool = True) -> ShardedFound:
         """Measure a split that is given as a rule."""
         with self.watch.step("kernel"):
-            ground, held = self.take_stock(parts)
-        return ShardedFound(ground, Refined(held, (held.state.psi,), 0, converged, None))
+            problem, split = self.measure_rule(parts)
+        return ShardedFound(problem, Refined(split, (split.state.psi,), 0, converged, None))
 
     def has_converged(self, found: ShardedFound, certificate: FixedPoint | None) -> bool:
         """Whether nothing, or nothing worth a pass, was left to gain."""
@@ -347,8 +349,8 @@ class ShardedContext:
         with self.watch.step("certificate"):
             proposal = found.refined.proposal
             if proposal is None:
-                proposal = propose(found.ground, found.refined.split, ("certificate", "certificate"))
-            return certify(found.ground, found.refined.split, proposal)
+                proposal = propose(found.problem, found.refined.split, ("certificate", "certificate"))
+            return certify(found.problem, found.refined.split, proposal)
 
     def bound(self) -> float | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
@@ -366,11 +368,11 @@ class ShardedContext:
     def random_baseline(self, found: ShardedFound | None = None, *, same_size: bool = False) -> RandomMMD:
         """Measure random splits that meet every cell's target: those that the local engine draws."""
         assert found is not None
-        ground, streams = found.ground, deepcopy(self.kernel.streams.baseline)
-        quotas = at_target_counts(ground.limits)
+        problem, streams = found.problem, deepcopy(self.kernel.streams.baseline)
+        quotas = at_target_counts(problem.limits)
         source = Uniform.of(streams)
         thresholds = choose(self.executor, source, np.repeat(quotas[:, None], len(streams), axis=1))
-        squared = [held.state.mmd_squared for held in measure(ground, ByThreshold(source, thresholds))]
+        squared = [split.state.mmd_squared for split in measure(problem, ByThreshold(source, thresholds))]
         values = np.sqrt(np.maximum(np.array(squared), 0.0))
         return RandomMMD(len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))
 
@@ -435,7 +437,7 @@ class ShardedContext:
 
     def measures(self, found: ShardedFound) -> Measures:
         """What the split measures, in the report's terms."""
-        state, whole = found.refined.split.state, found.ground.kernel
+        state, whole = found.refined.split.state, found.problem.kernel
         return Measures(
             {"train": state.n_train, "val": state.n_val},
             self.kernel.surveyed.n,

@@ -31,7 +31,7 @@ from clustersplit_cli.data.readers.categories import no_value, value_never_occur
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.row_groups import Layout, read_batches
 from clustersplit_cli.engines import samples
-from clustersplit_cli.engines.executor import Engine
+from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.survey import Found
 from clustersplit_cli.engines.tasks import Survey
@@ -92,7 +92,7 @@ class Counted:
     numbering: Numbering
 
 
-def count_cells(layout: Layout, engine: Engine, task: Survey, watch: Stopwatch) -> Counted:
+def count_cells(layout: Layout, executor: Executor, task: Survey, watch: Stopwatch) -> Counted:
     """Make a first pass over all rows, and tell the engine how they and their cells are numbered.
 
     Raises
@@ -100,18 +100,18 @@ def count_cells(layout: Layout, engine: Engine, task: Survey, watch: Stopwatch) 
     InputError : values that cannot be used.
     """
     with watch.step("read"):
-        parts = engine.run(task)
+        parts = executor.run(task)
         offsets = np.cumsum([0, *(part.n_kept for part in parts)])[:-1].tolist()
         found: Found = reduce(_merged, parts)
         _refuse(layout, found)
     cells = _cells(layout, found)
     order = {tuple(name.values()): number for number, name in enumerate(cells.names)}
     numbering = Numbering(order, tuple(offsets))
-    engine.tell(numbering)
+    executor.tell(numbering)
     return Counted(found, cells, numbering)
 
 
-def survey_rows(layout: Layout, engine: Engine, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
+def survey_rows(layout: Layout, executor: Executor, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
     """Make the first pass, and give every cell its share.
 
     Raises
@@ -120,7 +120,7 @@ def survey_rows(layout: Layout, engine: Engine, options: CheckedOptions, watch: 
     InfeasibleError : the quotas cannot be met.
     """
     steps = _stateless_steps(options)
-    counted = count_cells(layout, engine, Survey(_typical_row(layout, steps), steps), watch)
+    counted = count_cells(layout, executor, Survey(_typical_row(layout, steps), steps), watch)
     found, cells = counted.found, counted.cells
     with watch.step("constraints"):
         rounding = options.rounding or "nearest"
@@ -134,7 +134,7 @@ def survey_rows(layout: Layout, engine: Engine, options: CheckedOptions, watch: 
 
 def prepare_kernel(
     layout: Layout,
-    engine: Engine,
+    executor: Executor,
     options: CheckedOptions,
     surveyed: Surveyed,
     landmarks: int | None,
@@ -158,11 +158,11 @@ def prepare_kernel(
             wanted["landmarks"] = choose_landmarks(n, landmarks, streams.landmarks)
             wanted["trace"] = trace_rows(n)
         if sample_rows:
-            (draws,) = streams.image.spawn(1)
+            (draws,) = streams.low_rank.spawn(1)
             wanted["search"] = samples.stratified_numbers(
-                engine, surveyed.limits.cells.sizes, sample_rows, draws
+                executor, surveyed.limits.cells.sizes, sample_rows, draws
             )
-        at_hand = samples.gather(engine, wanted, layout.width, dtype)
+        at_hand = samples.gather(executor, wanted, layout.width, dtype)
     with watch.step("prepare"):
         features = _standardized(
             Features(at_hand.rows(wanted.get("median", wanted["first"]))), options, surveyed
@@ -203,7 +203,7 @@ def prepare_kernel(
         if mixing is not None:
             values = plan.to_store(at_hand.rows(wanted["trace"]), workers)
             trace, trace_error = estimated_trace(values, mixing.astype(stored), n, workers)
-    engine.tell(surveyed.numbering, plan)
+    executor.tell(surveyed.numbering, plan)
     chosen = wanted.get("search", np.empty(0, np.int64))
     places = at_hand.places(chosen)
     sample = samples.Gathered(chosen, at_hand.raw[places], at_hand.codes[places])
@@ -239,10 +239,10 @@ def _standardized(raw: Features, options: CheckedOptions, surveyed: Surveyed) ->
             )
         scale = 1 / np.where(varies, found.deviation, 1)
         assert surveyed.found.columns is not None
-        reach = np.maximum(
+        largest = np.maximum(
             np.abs(surveyed.found.columns.low - found.mean), np.abs(surveyed.found.columns.high - found.mean)
         )
-        after = Moments(np.zeros_like(scale), varies.astype(np.float64), float((reach * scale).max()))
+        after = Moments(np.zeros_like(scale), varies.astype(np.float64), float((largest * scale).max()))
         return _Standardized(unit_variance(raw, found), after)
     features = raw
     if options.standardize == "l2":
