@@ -47,6 +47,25 @@ class State:
         sizes = np.bincount(labels, minlength=k)[None]
         return cls(sums[:, None], inside, sizes, _psi(geometry, inside, sizes))
 
+    def replaced(self, other: State, runs: NDArray[np.bool_]) -> State:
+        """With some of the partitions those of another batch."""
+        if runs.all():
+            return other
+        if not runs.any():
+            return self
+        return State(
+            np.where(runs[:, None], other.sums, self.sums),
+            np.where(runs[:, None], other.inside, self.inside),
+            np.where(runs[:, None], other.sizes, self.sizes),
+            np.where(runs, other.psi, self.psi),
+        )
+
+    def only(self, runs: NDArray[np.bool_]) -> State:
+        """Some of the partitions."""
+        if runs.all():
+            return self
+        return State(self.sums[:, runs], self.inside[runs], self.sizes[runs], self.psi[runs])
+
     def costs(self) -> NDArray[np.float64]:
         """Squared distance of every row to every centroid, but for K_ii; shape (r, n, k)."""
         sizes = np.maximum(self.sizes, 1).astype(np.float64)[:, None, :]

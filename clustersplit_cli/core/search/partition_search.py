@@ -34,6 +34,8 @@ WORTHWHILE = 2e-5
 """A step that explains less than this share of scatter more is none worth taking on a low-rank kernel."""
 WORTH_POLISHING = 1e-6
 """On many rows exchanges go on as long as a round of them lowers Psi by more than this share."""
+FIRST_MOMENTUM, MOST_MOMENTUM = 1.0, 12.0
+"""How far beyond a step's own centroids it goes, in steps like the one before."""
 PERTURBED = 0.15
 """Share of the rows that are drawn again in a perturbed partition."""
 
@@ -254,42 +256,82 @@ def descend_partitions(
     spread = max(_scatter(geometry), np.finfo(np.float64).tiny)
     active = list(range(len(result)))
     prices: NDArray[np.float64] | None = None
+    momentum = Momentum.at_rest(len(result), is_used=geometry.n > SMALL)
     for _ in range(max_iter):
         progress("starts", len(result) - len(active), len(result))
-        found = assign(state.costs(), prices)
+        costs = state.costs()
+        found = assign(momentum.ahead(costs), prices)
         proposals = found.labels
         if len(active) == 1:
-            state = remeasure(geometry, proposals.T, k, dtype, (present, state))
+            after = remeasure(geometry, proposals.T, k, dtype, (present, state))
         else:
-            state = measure(geometry, proposals.T, k, dtype)
-        moved = [
-            column
-            for column, run in enumerate(active)
-            # Refusing what does not lower Psi (a tie, or rounding) keeps the descent finite.
-            if result[run].psi - state.psi[column] > noise * max(spread - result[run].psi, 0.0)
-        ]
-        for column in moved:
+            after = measure(geometry, proposals.T, k, dtype)
+        before = np.array([result[run].psi for run in active])
+        # Refusing what does not lower Psi (a tie, or rounding) keeps the descent finite.
+        lower = before - after.psi > noise * np.maximum(spread - before, 0.0)
+        for column in np.flatnonzero(lower).tolist():
             candidate = result[active[column]]
             result[active[column]] = replace(
                 candidate,
                 labels=proposals[column],
-                psi=float(state.psi[column]),
-                passed=(*candidate.passed, (phase, float(state.psi[column]))),
+                psi=float(after.psi[column]),
+                passed=(*candidate.passed, (phase, float(after.psi[column]))),
                 steps=candidate.steps + 1,
-                trace=(*candidate.trace, float(state.psi[column])),
+                trace=(*candidate.trace, float(after.psi[column])),
             )
-        active = [active[column] for column in moved]
+        kept = lower | (momentum.factors > 0)  # a step that went too far is taken again without momentum
+        momentum = momentum.after(costs, lower).only(kept)
+        active = [run for run, goes_on in zip(active, kept.tolist(), strict=True) if goes_on]
         if not active:
             break
-        prices, present = found.prices[moved], proposals[moved].T
-        state = replace(
-            state,
-            sums=state.sums[:, moved],
-            inside=state.inside[moved],
-            sizes=state.sizes[moved],
-            psi=state.psi[moved],
-        )
+        prices, present = found.prices[kept], np.where(lower, proposals.T, present)[:, kept]
+        state = state.replaced(after, lower).only(kept)
     return [replace(candidate, converged=run not in active) for run, candidate in enumerate(result)]
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """How far centroids of a batch go on the way they went in the step before, which saves many small steps.
+
+    Attributes
+    ----------
+    factors : (r,), how many times the last change of the costs is added to them; 0 for a plain step.
+    reached : (r,), the factor to come back to after a plain step.
+    costs : (r, n, k), those of the step before, where there was one.
+    """
+
+    is_used: bool
+    factors: NDArray[np.float64]
+    reached: NDArray[np.float64]
+    costs: NDArray[np.float64] | None = None
+
+    @classmethod
+    def at_rest(cls, runs: int, *, is_used: bool) -> Momentum:
+        """Before the first step."""
+        return cls(is_used, np.zeros(runs), np.full(runs, FIRST_MOMENTUM))
+
+    def ahead(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What rows would cost if the centroids moved on."""
+        if self.costs is None or not self.factors.any():
+            return costs
+        return np.asarray(costs + self.factors[:, None, None] * (costs - self.costs))
+
+    def after(self, costs: NDArray[np.float64], lower: NDArray[np.bool_]) -> Momentum:
+        """What follows from a step from these costs, which lowered Psi in some runs."""
+        if not self.is_used:
+            return self
+        was_plain = self.factors == 0
+        grown = np.where(was_plain, self.reached, np.minimum(1.5 * self.reached, MOST_MOMENTUM))
+        reached = np.where(lower, grown, np.maximum(self.reached / 3.0, FIRST_MOMENTUM))
+        held = costs
+        if self.costs is not None and not lower.all():
+            held = np.where(lower[:, None, None], costs, self.costs)
+        return replace(self, factors=np.where(lower, reached, 0.0), reached=reached, costs=held)
+
+    def only(self, runs: NDArray[np.bool_]) -> Momentum:
+        """The same for some of the runs."""
+        costs = None if self.costs is None else self.costs[runs]
+        return replace(self, factors=self.factors[runs], reached=self.reached[runs], costs=costs)
 
 
 def _scatter(geometry: Geometry) -> float:
