@@ -51,7 +51,8 @@ def transport(
     # A price beyond all costs says no more than one that is just beyond them.
     found = _ascend(exact, lower, upper, np.clip(begun, -FARTHEST, FARTHEST))
     labels = (exact + found[:, None, :]).argmin(axis=2)
-    for run in range(len(exact)):
+    counts = _counts(labels, len(lower))
+    for run in np.flatnonzero((counts != _held(counts, lower, upper, found)).any(axis=1)).tolist():
         _mend(exact[run], lower, upper, found[run], labels[run])
     return labels, found * scale
 
@@ -136,10 +137,14 @@ def _off(
     ----------
     by_part : (k, r, m), the costs.
     """
-    k, r, _ = by_part.shape
-    labels = (by_part + prices.T[:, :, None]).argmin(axis=0)
-    counts = np.bincount((labels + k * np.arange(r)[:, None]).reshape(-1), minlength=r * k).reshape(r, k)
+    counts = _counts((by_part + prices.T[:, :, None]).argmin(axis=0), len(lower))
     return np.asarray(np.abs(counts - _held(counts, lower, upper, prices)).sum(axis=1))
+
+
+def _counts(labels: Labels, k: int) -> NDArray[np.int64]:
+    """Rows in each of k parts, for a batch of labels (r, m); shape (r, k)."""
+    r = len(labels)
+    return np.bincount((labels + k * np.arange(r)[:, None]).reshape(-1), minlength=r * k).reshape(r, k)
 
 
 def _held(
@@ -226,21 +231,23 @@ def _shortest_path(
     -------
     The way, and how far every node is, at most as far as its end.
     """
-    distance = np.where(excess > 0, 0.0, np.inf)
-    before = np.full(len(lengths), -1)
-    is_open = np.ones(len(lengths), dtype=bool)
+    n = len(lengths)
+    edges, rooms = lengths.tolist(), excess.tolist()  # parts are few: plain numbers are quicker than arrays
+    distance = [0.0 if room > 0 else np.inf for room in rooms]
+    before, still = [-1] * n, list(range(n))
     while True:
-        node = int(np.where(is_open, distance, np.inf).argmin())
-        if distance[node] == np.inf or not is_open[node]:
+        node = min(still, key=distance.__getitem__, default=-1)
+        if node < 0 or distance[node] == np.inf:
             raise ValueError("no assignment meets the bounds")
-        if excess[node] < 0:
+        if rooms[node] < 0:
             break
-        is_open[node] = False
-        through = distance[node] + lengths[node]
-        shorter = is_open & (through < distance)
-        distance[shorter] = through[shorter]
-        before[shorter] = node
+        still.remove(node)
+        reached, edge = distance[node], edges[node]
+        for other in still:
+            through = reached + edge[other]
+            if through < distance[other]:
+                distance[other], before[other] = through, node
     path = [node]
     while before[path[-1]] >= 0:
-        path.append(int(before[path[-1]]))
+        path.append(before[path[-1]])
     return path[::-1], np.minimum(distance, distance[node])

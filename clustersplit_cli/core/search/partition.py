@@ -212,10 +212,24 @@ class PartAssigner:
 
     def _cheapest(self, costs: NDArray[np.float64], prices: NDArray[np.float64]) -> NDArray[np.float64]:
         """What all free rows cost, each where it is cheapest at these prices; shape (r,)."""
-        total = np.zeros(len(costs))
-        for place, cell in enumerate(self.cells):
-            total += (costs[:, cell.rows] + prices[:, place, None]).min(axis=2).sum(axis=1)
-        return total
+        rows, places = self._free
+        return np.asarray((costs[:, rows] + prices[:, places]).min(axis=2).sum(axis=1))
+
+    @cached_property
+    def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All free rows, and the place of each one's cell."""
+        sizes = [len(cell.rows) for cell in self.cells]
+        rows = [np.empty(0, np.int64), *(cell.rows for cell in self.cells)]
+        return np.concatenate(rows), np.repeat(np.arange(len(sizes)), sizes)
+
+    @cached_property
+    def _limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Bounds of the free rows of every cell, each (cells, k)."""
+        shape = (len(self.cells), self.quotas.k)
+        return (
+            np.array([cell.lower for cell in self.cells], np.int64).reshape(shape),
+            np.array([cell.upper for cell in self.cells], np.int64).reshape(shape),
+        )
 
     def _least(
         self,
@@ -229,7 +243,7 @@ class PartAssigner:
         Any prices give a bound (weak duality), and most orders need no more than that to be ruled out.
         """
         turned = np.take_along_axis(prices, orders[:, None, :], axis=2)
-        lower, upper = (np.stack([getattr(cell, name) for cell in self.cells]) for name in ("lower", "upper"))
+        lower, upper = self._limits
         paid = np.where(turned > 0, upper * turned, lower * turned).sum(axis=(1, 2))
         forced = np.flatnonzero(self.quotas.pinned >= 0)
         centroids = orders[:, self.quotas.pinned[forced]]

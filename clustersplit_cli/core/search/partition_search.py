@@ -32,6 +32,8 @@ from clustersplit_cli.progress import Progress, silent
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 12
 WORTHWHILE = 2e-5
 """A step that explains less than this share of scatter more is none worth taking on a low-rank kernel."""
+FIRST_GAINS, GONE_ON_WITH = 2e-4, 3
+"""The same for all starts of many rows, and how many of them are gone on with."""
 WORTH_POLISHING = 1e-6
 """On many rows exchanges go on as long as a round of them lowers Psi by more than this share."""
 FIRST_MOMENTUM, MOST_MOMENTUM = 1.0, 12.0
@@ -86,8 +88,16 @@ def search_partition(
     ]
     dtype = rough.search_dtype
     ends = descend_partitions(
-        explored, candidates, dealer, max_iter, dtype, "explore", progress, roughly=not is_small
+        *(explored, candidates, dealer, max_iter, dtype, "explore", progress),
+        worthwhile=None if is_small else FIRST_GAINS,
     )
+    if not is_small:
+        near = sorted(ends, key=lambda candidate: candidate.psi)[:GONE_ON_WITH]
+        near = descend_partitions(
+            explored, near, dealer, max_iter, dtype, "explore", progress, worthwhile=WORTHWHILE
+        )
+        further = {candidate.start: candidate for candidate in near}
+        ends = [further.get(candidate.start, candidate) for candidate in ends]
     best = _perturb(
         explored,
         min(ends, key=lambda candidate: candidate.psi),
@@ -101,20 +111,22 @@ def search_partition(
     if sample is not None:
         ends = sample.lifted(ends, assigner, factors)
         carried = sample.lifted(chosen[:1], assigner, factors)
-        chosen = descend_partitions(rough, carried, assigner, max_iter, dtype, "explore", roughly=True)
+        chosen = descend_partitions(
+            rough, carried, assigner, max_iter, dtype, "explore", progress, worthwhile=WORTHWHILE
+        )
     refined = []
-    for done, candidate in enumerate(chosen):
-        progress("polish", done, len(chosen) + 1)
-        refined.append(_refine(geometry, candidate, assigner, max_iter, exactly=False))
-    progress("polish", len(chosen), len(chosen) + 1)
+    for candidate in chosen:
+        refined.append(_refine(geometry, candidate, assigner, max_iter, progress, exactly=False))
     begun = min(refined, key=lambda candidate: candidate.psi)
     first = starts[:, [begun.start]]
     if sample is not None:
         first = sample.to_all_rows(first, assigner, factors)
+    progress("measure", 0, 0)
     begun = _begun(geometry, begun, first, assigner.quotas.k)
-    winner = _refine(geometry, begun, assigner, max_iter, exactly=True)
+    winner = _refine(geometry, begun, assigner, max_iter, progress, exactly=True)
     winner = _better_of_all(geometry, winner, assigner.quotas)
     refined.append(winner)
+    progress("starts", 0, 0)
     last = {candidate.start: candidate for candidate in ends} | {
         candidate.start: candidate for candidate in sorted(refined, key=lambda candidate: -candidate.psi)
     }
@@ -233,14 +245,15 @@ def descend_partitions(
     phase: str,
     progress: Progress = silent,
     *,
-    roughly: bool = False,
+    worthwhile: float | None = None,
     state: State | None = None,
 ) -> list[PartitionCandidate]:
     """Alternate centroids and assignment from every partition, all as one batch, until Psi stops falling.
 
     Parameters
     ----------
-    roughly : stop where steps bring next to nothing, and let every centroid serve its own part.
+    worthwhile : stop where a step explains less than this share of scatter more, and let every centroid
+        serve its own part; without it, go on while Psi falls.
     state : what the candidates' partitions measure, if it is known.
     """
     k = assigner.quotas.k
@@ -251,16 +264,16 @@ def descend_partitions(
     for run, candidate in enumerate(result):
         psi = float(state.psi[run])
         result[run] = replace(candidate, psi=psi, trace=joined(candidate.trace, (psi,)))
-    noise = WORTHWHILE if roughly else 1e-7 if np.dtype(dtype) == np.float32 else 1e-13
-    assign = assigner.assign_in_order if roughly else assigner.assign
+    noise = worthwhile or (1e-7 if np.dtype(dtype) == np.float32 else 1e-13)
+    in_order = worthwhile is not None or geometry.n > SMALL
     spread = max(_scatter(geometry), np.finfo(np.float64).tiny)
     active = list(range(len(result)))
     prices: NDArray[np.float64] | None = None
     momentum = Momentum.at_rest(len(result), is_used=geometry.n > SMALL)
-    for _ in range(max_iter):
-        progress("starts", len(result) - len(active), len(result))
+    for number in range(max_iter):
+        progress(f"step {number + 1}", len(result) - len(active), len(result) if len(result) > 1 else 0)
         costs = state.costs()
-        found = assign(momentum.ahead(costs), prices)
+        found = (assigner.assign_in_order if in_order else assigner.assign)(momentum.ahead(costs), prices)
         proposals = found.labels
         if len(active) == 1:
             after = remeasure(geometry, proposals.T, k, dtype, (present, state))
@@ -280,6 +293,10 @@ def descend_partitions(
                 trace=(*candidate.trace, float(after.psi[column])),
             )
         kept = lower | (momentum.factors > 0)  # a step that went too far is taken again without momentum
+        if worthwhile is None and assigner.permuting and geometry.n > SMALL:
+            # On many rows other centroids for the parts are tried where nothing else is left to gain.
+            is_last, in_order = in_order and not kept.any(), kept.any()
+            kept |= is_last
         momentum = momentum.after(costs, lower).only(kept)
         active = [run for run, goes_on in zip(active, kept.tolist(), strict=True) if goes_on]
         if not active:
@@ -354,7 +371,13 @@ def _begun(geometry: Geometry, candidate: PartitionCandidate, start: Labels, k: 
 
 
 def _refine(
-    geometry: Geometry, candidate: PartitionCandidate, assigner: PartAssigner, max_iter: int, *, exactly: bool
+    geometry: Geometry,
+    candidate: PartitionCandidate,
+    assigner: PartAssigner,
+    max_iter: int,
+    progress: Progress,
+    *,
+    exactly: bool,
 ) -> PartitionCandidate:
     """Descend and exchange rows between pairs of parts in turn; ends with a descent that changes nothing."""
     rested: PartitionCandidate | None = None
@@ -364,16 +387,18 @@ def _refine(
     state = measure(geometry, labels[:, None], k, dtype)
     for _ in range(FINAL_ROUNDS if exactly else ROUGH_ROUNDS):
         (candidate,) = descend_partitions(
-            geometry, [candidate], assigner, max_iter, dtype, "lloyd", state=state
+            geometry, [candidate], assigner, max_iter, dtype, "lloyd", progress, state=state
         )
         if exactly and geometry.is_low_rank and (candidate.labels != labels).any():
             # Sums that many steps have added to are made anew, and it must be at rest by these.
-            (candidate,) = descend_partitions(geometry, [candidate], assigner, max_iter, dtype, "lloyd")
+            (candidate,) = descend_partitions(
+                geometry, [candidate], assigner, max_iter, dtype, "lloyd", progress
+            )
         if rested is not None and candidate.psi >= rested.psi:
             return rested
         rested = candidate
         state = remeasure(geometry, candidate.labels[:, None], k, dtype, (labels[:, None], state))
-        polished = polish_pairs(geometry, candidate.labels, assigner.quotas, dtype, state)
+        polished = polish_pairs(geometry, candidate.labels, assigner.quotas, dtype, state, progress)
         labels, state = polished.labels, polished.state
         least = WORTH_POLISHING * candidate.psi if geometry.n > SMALL else 0.0
         if polished.changes == 0 or candidate.psi - polished.psi <= least:
@@ -463,7 +488,7 @@ def _perturb(
         perturbed = [replace(best, labels=labels, passed=(), trace=()) for labels in redrawn]
         ends = descend_partitions(
             *(explored, perturbed, assigner, max_iter, explored.search_dtype, "perturb"),
-            roughly=explored.n > SMALL,
+            worthwhile=WORTHWHILE if explored.n > SMALL else None,
         )
         better = min(ends, key=lambda candidate: candidate.psi)
         gain = best.psi - better.psi

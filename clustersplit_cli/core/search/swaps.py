@@ -20,6 +20,7 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.partition import State, measure, remeasure
 from clustersplit_cli.core.search.problem import SMALL, Members, Problem
+from clustersplit_cli.progress import Progress, silent
 
 MAX_CANDIDATES = 2000
 MAX_SWEEPS = 1000
@@ -334,6 +335,7 @@ def polish_pairs(
     quotas: Quotas,
     dtype: DTypeLike,
     state: State | None = None,
+    progress: Progress = silent,
 ) -> PolishedPartition:
     """Swap rows of a cell between two parts, pair after pair, while that lowers Psi.
 
@@ -351,9 +353,12 @@ def polish_pairs(
     # A row that is forced into a part is in a cell of its own kind, and that kind has it all on one side.
     kinds = np.unique(quotas.cells.codes * (k + 1) + quotas.pinned + 1, return_inverse=True)[1].reshape(-1)
     changes, least = 0, _least_gain(geometry, float(state.psi[0]))
+    done, n_pairs = 0, k * (k - 1) // 2
     for pairs in tournament(k):
         before = current.copy()
         for first, second in pairs:
+            progress("pairs", done, n_pairs)
+            done += 1
             rows = np.flatnonzero((current == first) | (current == second))
             members = current[rows] == first
             codes = np.unique(kinds[rows], return_inverse=True)[1].reshape(-1).astype(np.int64)
