@@ -201,6 +201,7 @@ OPTIONS: dict[str, Option] = {
             METHOD,
             "How rows are compared.",
             "rbf",
+            "laplacian",
             "linear",
             "cosine",
             "polynomial",
@@ -211,7 +212,8 @@ OPTIONS: dict[str, Option] = {
             METHOD,
             "number",
             "WIDTH",
-            "Kernel width: a number, `scale` (1 / total variance), `1/d`, or `median`.",
+            "Kernel width: a number, `scale` (1 / total variance; laplacian: 1 / total "
+            "deviation), `1/d`, or `median`.",
             default_in_words="scale",
         ),
         integer(
@@ -412,6 +414,11 @@ class CheckedOptions:
     def is_linear(self) -> bool:
         """Whether the kernel needs no matrix of its own."""
         return self.kernel in ("linear", "cosine")
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the kernel depends on the difference of rows alone."""
+        return self.kernel in ("rbf", "laplacian")
 
 
 def check_options(options: SplitOptions) -> CheckedOptions:

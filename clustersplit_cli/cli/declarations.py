@@ -371,8 +371,8 @@ EVALUATE = Command(
             EVALUATION,
             "texts",
             "NAME,...",
-            "random, cluster-linear, cluster-rbf, and kfold- before each; :joint or :label after, for the "
-            "cells; leave-one-domain-out; mix-up.",
+            "random, cluster-linear, cluster-rbf, cluster-laplacian, and kfold- before each; :joint or "
+            ":label after, for the cells; leave-one-domain-out; mix-up.",
             default_in_words="all but some of the k-fold ones",
         ),
         integer(

@@ -38,9 +38,11 @@ WITH_CELLS = (
     "random",
     "cluster-linear",
     "cluster-rbf",
+    "cluster-laplacian",
     "kfold-random",
     "kfold-cluster-linear",
     "kfold-cluster-rbf",
+    "kfold-cluster-laplacian",
 )
 KNOWN = (
     *(f"{name}:{cells}" for name in WITH_CELLS for cells in (JOINT, LABEL)),

@@ -110,7 +110,7 @@ def prepare_local_kernel(
     with watch.step("prepare"):
         prepared = prepare_features(dataset.features, options, workers, streams.samples)
     with watch.step("kernel"):
-        spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+        spread = off_diagonal_spread(prepared, streams.samples) if options.is_stationary else None
         prepared = prepared.resolving(spread)
         geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
         n = geometry.n

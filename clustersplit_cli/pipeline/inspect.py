@@ -71,9 +71,12 @@ def examine(
             return prepare(features, options.kernel, gamma, options.degree, workers, stream)
 
         chosen = prepared(options.gamma)
-        is_rbf = options.kernel == "rbf"
-        widths = tuple(_widths(options, prepared)) if is_rbf else ()
-        extremes = off_diagonal_spread(chosen, Streams.from_seed(options.seed).samples) if is_rbf else None
+        widths = tuple(_widths(options, prepared)) if options.is_stationary else ()
+        extremes = (
+            off_diagonal_spread(chosen, Streams.from_seed(options.seed).samples)
+            if options.is_stationary
+            else None
+        )
         notes += [Notice(*note) for note in about_kernel(chosen, extremes, options.standardize)]
         estimate = None if memory is None else _estimate(chosen, memory, options, workers)
     validation = int(asked.families[0].validation.target.sum())

@@ -50,11 +50,11 @@ def about_kernel(
             f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
             f"within {1 - spread.low:.1g} of 1), so it hardly tells rows apart; try --gamma scale or median",
         )
-    if prepared.kernel.name == "rbf" and standardize == "none" and prepared.spread_ratio > SPREAD_LIMIT:
+    if prepared.kernel.is_stationary and standardize == "none" and prepared.spread_ratio > SPREAD_LIMIT:
         yield (
             "uneven_spreads",
             f"the widest feature column spreads {prepared.spread_ratio:.3g} times more than the "
-            "narrowest and dominates the rbf kernel; try --standardize zscore",
+            f"narrowest and dominates the {prepared.kernel.name} kernel; try --standardize zscore",
         )
 
 

@@ -140,7 +140,7 @@ MAKERS: dict[str, Maker] = {
     ),
     "--force-train": lambda rng, place: place.rows(rng),
     "--force-val": lambda rng, place: place.rows(rng),
-    "--kernel": _among("rbf", "linear", "cosine", "polynomial"),
+    "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial"),
     "--gamma": _among("scale", "1/d", "median", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"),
     "--degree": _among(1, 2, 3, 5, 10, 100),
     "--standardize": _among("none", "zscore", "l2"),

@@ -42,11 +42,15 @@ def kernel_matrix(x: Floats, kernel: str, gamma: float | None, degree: int) -> F
         length = np.sqrt(np.diag(inner))
         return inner / np.outer(length, length)
     differences = x[:, None, :] - x[None, :, :]
+    if kernel == "laplacian":
+        return np.asarray(np.exp(-float(gamma or 0.0) * np.abs(differences).sum(axis=2)))
     return np.asarray(np.exp(-float(gamma or 0.0) * (differences**2).sum(axis=2)))
 
 
-def width(x: Floats, rule: str) -> float:
+def width(x: Floats, rule: str, kernel: str) -> float:
     """The width that a rule gives."""
+    if rule == "scale" and kernel == "laplacian":
+        return 1.0 / float(x.std(axis=0).sum())
     if rule == "scale":
         return 1.0 / float(x.var(axis=0).sum())
     if rule == "1/d":

@@ -115,12 +115,12 @@ def make(seed: int, number: int) -> Problem:
     elif kind == "folds":
         k = int(one_of(rng, [2, 3, 3, 4]))
         words += ["--k", str(k)]
-    kernel = one_of(rng, ["rbf", "rbf", "linear", "cosine", "polynomial"])
+    kernel = one_of(rng, ["rbf", "rbf", "laplacian", "linear", "cosine", "polynomial"])
     gamma = one_of(rng, ["scale", "1/d", "0.5", "2"])
     degree = int(one_of(rng, [1, 2, 3]))
     standardize = one_of(rng, ["none", "none", "zscore", "l2"])
     words += ["--kernel", kernel, "--standardize", standardize]
-    words += ["--gamma", gamma] if kernel in ("rbf", "polynomial") else []
+    words += ["--gamma", gamma] if kernel not in ("linear", "cosine") else []
     words += ["--degree", str(degree)] if kernel == "polynomial" else []
     for family in stratify:
         words += ["--stratify", ",".join(family) or "none"]
@@ -212,7 +212,8 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     outcome.tags[f"{problem.kind}: problems"] += 1
     try:
         x = oracle.standardized(problem.x, problem.standardize)
-        gamma = oracle.width(x, problem.gamma) if problem.kernel in ("rbf", "polynomial") else None
+        has_width = problem.kernel not in ("linear", "cosine")
+        gamma = oracle.width(x, problem.gamma, problem.kernel) if has_width else None
         K = oracle.kernel_matrix(x, problem.kernel, gamma, problem.degree)
     except ZeroDivisionError:
         return outcome

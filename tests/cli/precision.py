@@ -79,6 +79,10 @@ def kernel_matrix(case: Case, gamma: float | None, degree: int | None) -> Number
         squares = np.diagonal(product)
         squared = squares[:, None] + squares[None, :] - 2 * product
         return np.vectorize(lambda value: (-Decimal(gamma) * value).exp(), otypes=[object])(squared)
+    if case.kernel == "laplacian":
+        assert gamma is not None
+        apart = np.abs(rows[:, None, :] - rows[None, :, :]).sum(axis=2)
+        return np.vectorize(lambda value: (-Decimal(gamma) * value).exp(), otypes=[object])(apart)
     if case.kernel == "polynomial":
         assert gamma is not None and degree is not None
         return (Decimal(gamma) * product + 1) ** degree

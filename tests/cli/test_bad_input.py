@@ -142,7 +142,12 @@ CASES = [
     ("good.parquet --h half", 2, ["--h 'half' is not a number"], "--h 0.2"),
     ("unique.parquet", 3, ["h=0.2 of every cell rounds to 0", "20 cells"], "--rounding balanced"),
     ("good.parquet --h 0.99", 3, ["no training rows", "h=0.99"], "--h 0.9"),
-    ("good.parquet --kernel gauss", 2, ["--kernel 'gauss' is unknown"], "rbf, linear, cosine, polynomial"),
+    (
+        "good.parquet --kernel gauss",
+        2,
+        ["--kernel 'gauss' is unknown"],
+        "rbf, laplacian, linear",
+    ),
     ("good.parquet --gamma wide", 2, ["--gamma 'wide'"], "--gamma scale"),
     ("good.parquet --gamma -1", 2, ["--gamma must be a positive finite number, got -1"], "--gamma scale"),
     ("good.parquet --gamma nan", 2, ["got nan"], "--gamma scale"),

@@ -55,7 +55,7 @@ def drawn(seed: int, shape: str, dtype: str, exponent: int, offset: float) -> np
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    kernel = draw(st.sampled_from(("rbf", "polynomial", "linear", "cosine")))
+    kernel = draw(st.sampled_from(("rbf", "polynomial", "linear", "cosine", "laplacian")))
     exponent = draw(st.one_of(st.just(0), st.integers(-12, 12), st.integers(-300, 300)))
     offset = draw(st.sampled_from((0.0, 0.0, 1.0, -1e2, 1e4, 1e6, -1e8, 1e10, 1e12)))
     rows = drawn(
@@ -66,7 +66,7 @@ def cases(draw: st.DrawFn) -> Case:
         offset,
     )
     gamma = degree = None
-    if kernel in ("rbf", "polynomial"):
+    if kernel in ("rbf", "laplacian", "polynomial"):
         power = st.one_of(st.integers(-20, 20), st.integers(-300, 300)).map("1e{}".format)
         gamma = draw(st.one_of(st.sampled_from(GAMMAS), power))
     if kernel == "polynomial":
@@ -98,6 +98,8 @@ HUGE = np.concatenate([ROWS[:12], np.full((1, 4), 1e200)])
 @example(case=Case(ROWS, "rbf", gamma="1e12"))
 @example(case=Case(ROWS, "rbf", gamma="1e-300", engine="stream"))
 @example(case=Case(ROWS.astype(np.float32), "rbf", gamma="1e-9"))
+@example(case=Case(ROWS, "laplacian"))
+@example(case=Case(ROWS.astype(np.float32), "laplacian", gamma="1e-9", engine="stream"))
 @example(case=Case((ROWS + 1e6).astype(np.float32), "cosine"))
 @example(case=Case(np.array([[99.99058, 100.0], *[[100.0, 100.0]] * 8], np.float32), "polynomial"))
 @example(case=Case(1e-19 * (ROWS[:8] + 1e3), "linear"))

@@ -19,6 +19,7 @@ KERNELS = {
     "linear": ["--kernel", "linear"],
     "zscore": ["--kernel", "linear", "--standardize", "zscore"],
     "rbf": ["--nystrom", "60"],
+    "laplacian": ["--kernel", "laplacian", "--nystrom", "60"],
 }
 
 

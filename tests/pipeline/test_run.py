@@ -39,7 +39,7 @@ def clustered(n: int, seed: int = 0, dtype: type = np.float64) -> NDArray[Any]:
     return (rng.normal(size=(n, 4)) + 2 * rng.integers(0, 3, n)[:, None]).astype(dtype)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "cosine", "polynomial"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "linear", "cosine", "polynomial"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("tolerance", ["0", "0.4"])
 def test_a_report_states_what_the_split_is(
@@ -345,7 +345,7 @@ def test_ten_thousand_cells_are_split(make_dataset: Maker) -> None:
 @pytest.mark.parametrize(
     ("scale", "dtype"), [(1e-30, np.float32), (1e30, np.float32), (1e-100, np.float64), (1e100, np.float64)]
 )
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "cosine", "polynomial"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "linear", "cosine", "polynomial"])
 def test_the_unit_of_the_features_does_not_matter(
     kernel: str, scale: float, dtype: type, make_dataset: Maker
 ) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist, pdist
 
 from clustersplit_cli.core.geometry.features import Affine, Features, Floats, Moments, moments, unit_rows
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.errors import InputError, UsageError
 
-KERNELS = ("rbf", "linear", "cosine", "polynomial")
+KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial")
+STATIONARY = ("rbf", "laplacian")
+"""Kernels of the difference of two rows alone: 1 on the diagonal, and everywhere between 0 and 1."""
 WIDTH_RULES = ("scale", "1/d", "median")
 STANDARDIZATIONS = ("none", "zscore", "l2")
 
@@ -23,13 +26,14 @@ LARGEST_SUM, SMALLEST_VARIANCE = 1e300, 1e-290
 LARGEST_VALUE = 1e140
 """Kernel values whose squares can be summed. Squares of values below one over it would be lost, too."""
 NEARLY_CONSTANT = 1e-2
-"""Scatter per row of rbf kernels below which their values are too close to 1 for float32."""
+"""Scatter per row of stationary kernels below which their values are too close to 1 for float32."""
 DIGITS = 1e-5
 """What reports promise: no number is off by more than this share of the scatter that it is a part of."""
 FEWEST_DIGITS = {"f": 3e-3, "d": 1e-9}
 """The least scatter, relative to the kernel's trace, that float32 and float64 give to the promised digits."""
 SMALLEST_WIDTH, LARGEST_WIDTH = 1e-25, 1e9
-"""Of gamma times the total variance: beyond them, what exponents differ by is lost to rounding."""
+"""Of gamma times the columns' total variance (laplacian: total deviation): beyond them, what exponents differ
+by is lost to rounding."""
 FARTHEST = 8.0
 """Deviations from zero that float32 takes off before rows are scaled to length one."""
 LEAST_TURN, LEAST_FLOAT32_TURN = 1e-18, 1e-3
@@ -69,7 +73,12 @@ class Kernel:
     @property
     def is_nonnegative(self) -> bool:
         """Whether no kernel value can be negative."""
-        return self.name == "rbf" and self.origin is None
+        return self.is_stationary and self.origin is None
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether a value depends on the difference of the rows alone."""
+        return self.name in STATIONARY
 
     def plain(self, rows: Floats) -> tuple[Kernel, Floats]:
         """The kernel with its own zero, and some prepared rows as it takes them."""
@@ -94,32 +103,44 @@ class Kernel:
         # numpy walks over rows that do not follow each other through small buffers, at twice the time: only
         # the last step writes to such a place.
         is_direct = out is not None and out.dtype == left.dtype and (self.is_linear or out.flags.c_contiguous)
-        values: Floats = np.matmul(left, right.T, out=out if is_direct else None)
         terms = known or (self.terms(left), self.terms(right))
+        if self.name == "laplacian":
+            values = self.distance_exponents(left, right)
+            return self.of_products(values, values if out is None else out, terms)
+        values = np.matmul(left, right.T, out=out if is_direct else None)
         if self.name == "rbf":
             # Prepared rows carry sqrt(2 gamma): exp(-gamma |x - y|^2) = exp(x.y - |x|^2/2 - |y|^2/2).
             values -= terms[0][:, None]
             values -= terms[1][None, :]
         return self.of_products(values, values if out is None else out, terms)
 
+    def distance_exponents(self, left: Floats, right: Floats) -> Floats:
+        """What the exponential of a laplacian kernel is taken of: minus the sums of absolute differences.
+
+        Prepared rows carry gamma. Differences are taken in float64, column by column, so none is lost.
+        """
+        return np.asarray(np.negative(cdist(left, right, "cityblock")), dtype=left.dtype)
+
     def terms(self, rows: Floats) -> Floats:
         """What a value takes of each prepared row besides inner products; shape (a,)."""
         if self.name == "rbf":
             return half_squares(rows)
+        if self.name == "laplacian":
+            return np.asarray(np.abs(rows).sum(axis=1))
         if self.origin is None:
             return np.zeros(len(rows), rows.dtype)
         assert self.gamma is not None
         return np.asarray(rows @ (self.gamma * self.origin).astype(rows.dtype))
 
     def of_products(self, products: Floats, out: Floats, terms: tuple[Floats, Floats]) -> Floats:
-        """Put into `out` the kernel values of rows whose inner products, for rbf their exponents, are given.
+        """Put into `out` the kernel values of rows whose inner products, or exponents, are given.
 
         Parameters
         ----------
-        products : are not kept.
+        products : inner products; for stationary kernels exponents. They are not kept.
         terms : of the rows and of the columns.
         """
-        if self.name == "rbf":
+        if self.is_stationary:
             lowest = max(LOWEST_EXPONENT[products.dtype.char], LOWEST_EXPONENT[out.dtype.char])
             np.clip(products, lowest, 0, out=products)
             if self.origin is None:
@@ -164,12 +185,12 @@ class Kernel:
 
     def diagonal(self, rows: Floats) -> NDArray[np.float64]:
         """Kernel values of prepared rows with themselves."""
-        if self.name == "rbf" and self.origin is None:
+        if self.is_nonnegative:
             return np.ones(len(rows))
         exact = rows.astype(np.float64, copy=False)
+        if self.is_stationary:
+            return np.asarray(-2.0 * np.expm1(-self.terms(exact)), dtype=np.float64)
         values = 2.0 * half_squares(exact)
-        if self.name == "rbf":
-            values = -2.0 * np.expm1(-values / 2.0)
         if self.name == "polynomial":
             assert self.gamma is not None and self.degree is not None
             if self.origin is None:
@@ -203,7 +224,7 @@ class Prepared:
 
     `spread_ratio` is the largest column standard deviation over the smallest non-zero one, after
     standardizing. `moments` are those of the features before they were centred, where rows were looked at.
-    `width` is gamma times the total variance; None where the kernel has no gamma.
+    `width` is gamma times the total variance (laplacian: total deviation); None where there is no gamma.
     """
 
     kernel: Kernel
@@ -213,7 +234,7 @@ class Prepared:
     width: float | None = None
 
     def resolving(self, spread: KernelSpread | None) -> Prepared:
-        """Take the centre of the rows for the zero of an rbf kernel whose values hardly differ.
+        """Take the centre of the rows for the zero of a stationary kernel whose values hardly differ.
 
         Parameters
         ----------
@@ -238,13 +259,12 @@ class Prepared:
             When they are too far for the distances between them to have the promised digits.
         """
         features = Features(raw, self.features.steps, self.features.dtype)
-        if self.kernel.name != "rbf" or n_fitted == len(raw):
+        if not self.kernel.is_stationary or n_fitted == len(raw):
             return features
         others = Features(raw[n_fitted:], features.steps, np.float64)
         with np.errstate(over="ignore"):
-            largest = float(
-                np.mean([half_squares(others.block(*tile)).mean() for tile in others.row_tiles()])
-            )
+            exponents = [self.kernel.terms(others.block(*tile)).mean() for tile in others.row_tiles()]
+            largest = float(np.mean(exponents))
         if not largest < LARGEST_WIDTH:
             raise InputError(
                 f"rows outside the split are too far from it for gamma={self.kernel.gamma:.3g}: exponents of "
@@ -267,7 +287,7 @@ class Prepared:
         """
         held = "f" if self.features.raw.dtype.itemsize <= 4 and not self.kernel.is_linear else "d"
         rounding = FEWEST_DIGITS[held] * trace
-        if self.kernel.name == "rbf" and self.width is not None:
+        if self.kernel.is_stationary and self.width is not None:
             # Exponents are differences of numbers of this size.
             rounding = max(rounding, 8.0 * float(np.finfo(np.float64).eps) * self.width * n / DIGITS)
         if scatter >= rounding and np.isfinite(trace):
@@ -382,13 +402,17 @@ def prepare_with(
             raise _not_squared(found)
         in_range = fits_float32 and 1e-15 < total_variance < 1e30 and found.largest < 1e15
     else:
-        factor = resolve_gamma(gamma, features, total_variance, rng)
-        width = factor * total_variance
-        _refuse_width(factor, total_variance, LARGEST_WIDTH if name == "rbf" else np.inf)
+        is_laplacian = name == "laplacian"
+        spread = float(found.deviation.sum()) if is_laplacian else total_variance
+        factor = resolve_gamma(gamma, features, spread, rng, absolute=is_laplacian)
+        width = factor * spread
+        what = "total deviation" if is_laplacian else "total variance"
+        _refuse_width(factor, spread, LARGEST_WIDTH if name in STATIONARY else np.inf, what)
         in_range = fits_float32
-        if name == "rbf":
+        if name in STATIONARY:
             kernel = Kernel(name, gamma=factor)
-            features = features.then(Affine(found.mean, float(2 * np.sqrt(factor / 2))))
+            scale = factor if is_laplacian else float(2 * np.sqrt(factor / 2))
+            features = features.then(Affine(found.mean, scale))
             in_range &= 8 * width < FLOAT32_SAFE_SQUARED_LENGTH
         else:
             in_range &= not features.steps  # what they round is not the same for all rows
@@ -422,14 +446,14 @@ def _start_near_zero(features: Features) -> bool:
     return all(float(np.abs(shift).max(initial=0.0)) < FARTHEST for shift in shifts)
 
 
-def _refuse_width(gamma: float, total_variance: float, largest: float) -> None:
+def _refuse_width(gamma: float, spread: float, largest: float, what: str) -> None:
     """Refuse a gamma with which distances between rows, or what exponents differ by, are lost to rounding."""
-    width = gamma * total_variance
+    width = gamma * spread
     if not SMALLEST_WIDTH <= width <= largest:
         is_small, limit = width < SMALLEST_WIDTH, SMALLEST_WIDTH if width < SMALLEST_WIDTH else largest
         raise UsageError(
-            f"--gamma {gamma:g} is too {'small' if is_small else 'large'} for features of total variance "
-            f"{total_variance:.3g}: their product is beyond {limit:g}",
+            f"--gamma {gamma:g} is too {'small' if is_small else 'large'} for features of {what} "
+            f"{spread:.3g}: their product is beyond {limit:g}",
             hint="try --gamma scale",
         )
 
@@ -470,16 +494,27 @@ def parse_gamma(text: str) -> str | float:
 
 
 def resolve_gamma(
-    gamma: str | float, features: Features, total_variance: float, rng: np.random.Generator
+    gamma: str | float,
+    features: Features,
+    spread: float,
+    rng: np.random.Generator,
+    *,
+    absolute: bool = False,
 ) -> float:
-    """Turn a width rule into a number: `scale` is 1/sum of variances, `median` 1/median squared distance."""
+    """Turn a width rule into a number: `scale` is 1/spread, `median` 1/median distance.
+
+    Parameters
+    ----------
+    spread : the sum of the columns' variances, or deviations.
+    absolute : whether distances are sums of absolute differences; else of squared ones.
+    """
     if isinstance(gamma, (int, float)):
         return float(gamma)
     if gamma == "scale":
-        return 1.0 / total_variance
+        return 1.0 / spread
     if gamma == "1/d":
         return 1.0 / features.shape[1]
-    distances = sampled_squared_distances(features, MEDIAN_SAMPLE, rng)
+    distances = sampled_distances(features, MEDIAN_SAMPLE, rng, absolute=absolute)
     middle = float(np.median(distances))
     if middle <= 0:
         raise InputError(
@@ -489,12 +524,16 @@ def resolve_gamma(
     return 1.0 / middle
 
 
-def sampled_squared_distances(features: Features, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Squared distances between all pairs of a seeded sample of rows."""
+def sampled_distances(
+    features: Features, size: int, rng: np.random.Generator, *, absolute: bool = False
+) -> NDArray[np.float64]:
+    """Squared, or sums of absolute, differences of all pairs of a seeded sample of rows."""
     n = features.shape[0]
     rows = np.sort(rng.choice(n, size=min(n, size), replace=False))
     sample = features.take(rows, dtype=np.float64)
     sample -= sample.mean(axis=0)
+    if absolute:
+        return np.asarray(pdist(sample, "cityblock"))
     half = half_squares(sample)
     lengths = half[:, None] + half[None, :]
     squared = 2 * (lengths - sample @ sample.T)

@@ -233,9 +233,11 @@ class Centres:
         if self.kernel.name == "rbf":
             rows[:, d] = -terms
             rows[:, d + 1] = 1
-        products: Floats = np.matmul(
-            rows, self.carrying.T, out=out if out.dtype == rows.dtype and out.flags.c_contiguous else None
-        )
+        if self.kernel.name == "laplacian":
+            products = self.kernel.distance_exponents(rows, self.rows)
+        else:
+            is_direct = out.dtype == rows.dtype and out.flags.c_contiguous
+            products = np.matmul(rows, self.carrying.T, out=out if is_direct else None)
         summed = np.zeros(len(self.rows))
         for top in range(0, stop - start, VALUE_ROWS):
             some = slice(top, min(stop - start, top + VALUE_ROWS))

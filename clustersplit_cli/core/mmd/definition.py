@@ -114,19 +114,28 @@ class SpelledKernel:
 
     def values(self, left: Matrix, right: Matrix) -> Matrix:
         """Kernel values of prepared rows; with an origin o, K(x, y) - K(x, o) - K(y, o) + K(o, o)."""
-        product = left @ right.T
-        if self.kernel == "rbf":
-            assert self.gamma is not None
-            squares = [self.gamma * (rows**2).sum(axis=1) for rows in (left, right)]
-            squared = squares[0][:, None] + squares[1][None, :] - 2.0 * self.gamma * product
-            exponents = -np.maximum(squared, 0.0)
+        if self.kernel in ("rbf", "laplacian"):
+            exponents, from_origin = self._exponents(left, right)
             if self.origin is None:
                 return np.asarray(np.exp(exponents))
-            apart = [np.expm1(-of_rows) for of_rows in squares]
+            apart = [np.expm1(-of_rows) for of_rows in from_origin]
             return np.asarray(np.expm1(exponents) - apart[0][:, None] - apart[1][None, :])
+        product = left @ right.T
         if self.kernel == "polynomial":
             return self._polynomial(left, right, product)
         return np.asarray(product)
+
+    def _exponents(self, left: Matrix, right: Matrix) -> tuple[Matrix, list[Matrix]]:
+        """Minus gamma times the distances of rows from each other, and gamma times those from zero."""
+        assert self.gamma is not None
+        if self.kernel == "laplacian":
+            apart = np.zeros((len(left), len(right)))
+            for one, other in zip(left.T, right.T, strict=True):
+                apart += np.abs(one[:, None] - other[None, :])
+            return -self.gamma * apart, [self.gamma * np.abs(rows).sum(axis=1) for rows in (left, right)]
+        squares = [self.gamma * (rows**2).sum(axis=1) for rows in (left, right)]
+        squared = squares[0][:, None] + squares[1][None, :] - 2.0 * self.gamma * (left @ right.T)
+        return -np.maximum(squared, 0.0), squares
 
     def _polynomial(self, left: Matrix, right: Matrix, product: Matrix) -> Matrix:
         """Term by term of the binomial formula, so that what all values have in common never appears."""

@@ -84,7 +84,7 @@ def compare(
                 workers,
                 width_stream,
             )
-            spread = off_diagonal_spread(prepared, streams.samples) if options.kernel == "rbf" else None
+            spread = off_diagonal_spread(prepared, streams.samples) if options.is_stationary else None
             prepared = prepared.resolving(spread)
             ruler = _ruler(comparison, prepared, plan, question.estimator, streams.landmarks, workers)
         with watch.step("measure"):

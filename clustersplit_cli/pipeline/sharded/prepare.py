@@ -150,7 +150,7 @@ def prepare_kernel(
         wanted = {"first": np.zeros(1, np.int64)}
         if options.gamma == "median":
             wanted["median"] = np.sort(width_stream.choice(n, size=min(n, MEDIAN_SAMPLE), replace=False))
-        if options.kernel == "rbf":
+        if options.is_stationary:
             wanted["spread"] = np.sort(
                 streams.samples.choice(n, size=min(n, DEGENERACY_SAMPLE), replace=False)
             )

@@ -15,13 +15,13 @@ from clustersplit_cli.core.geometry.kernels import (
     off_diagonal_spread,
     parse_gamma,
     prepare,
-    sampled_squared_distances,
+    sampled_distances,
     standardize,
 )
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.errors import InputError, UsageError
 
-KERNELS = ("rbf", "linear", "cosine", "polynomial")
+KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial")
 
 
 def by_definition(X: NDArray[Any], kernel: Kernel) -> NDArray[np.float64]:
@@ -34,6 +34,9 @@ def by_definition(X: NDArray[Any], kernel: Kernel) -> NDArray[np.float64]:
             if kernel.name == "rbf":
                 squared = math.fsum((a - b) ** 2 for a, b in zip(x, y, strict=True))
                 result[i, j] = math.exp(-float(kernel.gamma or 0) * squared)
+            elif kernel.name == "laplacian":
+                apart = math.fsum(abs(a - b) for a, b in zip(x, y, strict=True))
+                result[i, j] = math.exp(-float(kernel.gamma or 0) * apart)
             elif kernel.name == "linear":
                 result[i, j] = inner
             elif kernel.name == "cosine":
@@ -73,19 +76,19 @@ def test_tiles_hold_the_kernel_by_its_definition(
     expected = by_definition(X, prepared.kernel)
     size = np.abs(expected).max()
     diagonal = np.diag(values)
-    if name != "rbf":
+    if name not in ("rbf", "laplacian"):
         values, expected = centred(values), centred(expected)
     if name == "polynomial":
         # Nor does it here: what all values have in common is never computed.
         expected = centred_exactly(X, prepared.kernel)
         size = np.abs(expected).max()
-    if name in ("linear", "rbf"):
+    if name in ("linear", "rbf", "laplacian"):
         # Their preparation takes the offset off, so it costs no digits.
         exact = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
         expected = by_definition(exact, prepared.kernel)
         size = np.abs(expected).max()
     assert np.abs(values - expected).max() <= error * size
-    if name == "rbf":
+    if name in ("rbf", "laplacian"):
         assert prepared.kernel.diagonal(rows).tolist() == [1.0] * 23
     elif name == "polynomial":
         assert prepared.kernel.diagonal(rows) == pytest.approx(diagonal, rel=error)
@@ -126,7 +129,7 @@ def test_the_median_is_taken_over_a_seeded_sample(workers: Workers) -> None:
         for seed in (0, 0, 1)
     }
     assert len(gammas) == 2
-    assert len(sampled_squared_distances(Features(X), 10, np.random.default_rng(0))) == 45
+    assert len(sampled_distances(Features(X), 10, np.random.default_rng(0))) == 45
 
 
 @pytest.mark.parametrize("seed", range(5))

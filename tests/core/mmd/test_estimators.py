@@ -23,7 +23,7 @@ from clustersplit_cli.core.mmd.sums import Factors, GroupSums, exact_sums, facto
 from clustersplit_cli.core.parallel import Workers, pool
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
-KERNELS = ("rbf", "linear", "cosine", "polynomial")
+KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial")
 Matrix = NDArray[Any]
 
 
@@ -35,6 +35,8 @@ def kernel_value(name: str, gamma: float, x: Matrix, y: Matrix) -> float:
     """The kernels by their definitions, one pair of rows at a time."""
     if name == "rbf":
         return math.exp(-gamma * math.fsum((float(a) - float(b)) ** 2 for a, b in zip(x, y, strict=True)))
+    if name == "laplacian":
+        return math.exp(-gamma * math.fsum(abs(float(a) - float(b)) for a, b in zip(x, y, strict=True)))
     product = math.fsum(float(a) * float(b) for a, b in zip(x, y, strict=True))
     if name == "cosine":
         return product / math.sqrt(math.fsum(float(a) ** 2 for a in x) * math.fsum(float(b) ** 2 for b in y))
