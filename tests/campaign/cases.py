@@ -38,6 +38,8 @@ COMMANDS = [
 ]
 PUBLISHING = ("split", "kfold", "baseline")
 OUT = "out of the run"
+CLUSTER = "the shared cluster"
+"""Stands for the address of the scheduler, which is not known before the cluster runs."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class Case:
     def command(self) -> str:
         """Which command is run."""
         return self.words[0] if self.words else ""
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether it runs on the cluster that cases share."""
+        return CLUSTER in self.words
 
     @property
     def out(self) -> str | None:
@@ -109,6 +116,7 @@ def build(seed: int, number: int, folder: Path) -> Case:
     if command == "baseline":
         words.append(one_of(rng, STRATEGIES) if rng.random() < 0.97 else one_of(rng, ["", "rand", "all"]))
     words += options(rng, option_names()[command], place, others=words)
+    words += _scheduler(rng, words)
     if command == "mmd":
         words += _other_groups(rng, place, words)
     if command == "verify":
@@ -118,7 +126,7 @@ def build(seed: int, number: int, folder: Path) -> Case:
     features = (
         written.path
         if rng.random() < 0.985
-        else one_of(rng, ["gone.parquet", "", ".", "/dev/null", "x" * 300])
+        else one_of(rng, ["gone.parquet", "", ".", "-", "/dev/null", "x" * 300])
     )
     words += ["--", features] if features.startswith("-") or rng.random() < 0.1 else [features]
     words = [word.replace("\0", "") for word in words]  # no system passes it on
@@ -139,6 +147,14 @@ def _out(rng: Random, command: str, words: list[str]) -> list[str]:
     if command not in (*PUBLISHING, "evaluate") or any(word.startswith("--out") for word in words):
         return []
     return ["--out", OUT] if rng.random() < 0.97 else []
+
+
+def _scheduler(rng: Random, words: list[str]) -> list[str]:
+    """The cluster that cases share, which nearly all that ask for Dask use; others start one of their own."""
+    is_named = any(word.startswith("--scheduler") for word in words)
+    if "dask" not in words or is_named or rng.random() < 0.04:
+        return []
+    return ["--scheduler", CLUSTER]
 
 
 def _other_groups(rng: Random, place: Place, words: list[str]) -> list[str]:

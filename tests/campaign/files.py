@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import warnings
 import zipfile
@@ -243,6 +244,12 @@ def _companions(rng: Random, table: Table, folder: Path) -> tuple[str, ...]:
     for role in ("label", "domain"):
         if role in table.columns and rng.random() < 0.85:
             values = table.columns[role] if rng.random() < 0.95 else [*table.columns[role], "more"]
+            if rng.random() < 0.25:
+                path = f"{role}s.txt"
+                lines = "".join(f"{value}\n" for value in values)
+                (folder / path).write_text(lines, encoding="utf-8", errors="replace")
+                words += [f"--{role}-file", path]
+                continue
             path = f"{role}s.npy"
             array = (
                 np.array(values)
@@ -311,7 +318,9 @@ def _npy(rng: Random, table: Table, folder: Path, name: str) -> Written:
 def _npz(rng: Random, table: Table, folder: Path, name: str) -> Written:
     path = f"{name}.npz"
     arrays: dict[str, NDArray[Any]] = {one_of(rng, ["features", "X", "x", "embeddings"]): table.features}
-    for key, values in table.columns.items():
+    spelled = {"label": "y", "domain": "groups", "unit": "group"} if rng.random() < 0.4 else {}
+    for column, values in table.columns.items():
+        key = spelled.get(column, column)
         if key.isidentifier():
             array = np.array(values)
             arrays[key] = (
@@ -356,6 +365,14 @@ def _sparse(rng: Random, table: Table, folder: Path, name: str) -> Written:
     return Written(path, _companions(rng, table, folder))
 
 
+def _json_lines(rng: Random, table: Table, folder: Path, name: str) -> Written:
+    """A format that is refused by name."""
+    path = f"{name}.{one_of(rng, ['jsonl', 'ndjson', 'json'])}"
+    rows = [json.dumps({"f0": float(np.nan_to_num(row[:1].sum()))}) for row in table.features.astype("f8")]
+    (folder / path).write_text("\n".join(rows))
+    return Written(path, (), "json")
+
+
 WRITERS: list[tuple[float, Callable[[Random, Table, Path, str], Written]]] = [
     (0.36, _parquet),
     (0.12, _directory),
@@ -364,6 +381,7 @@ WRITERS: list[tuple[float, Callable[[Random, Table, Path, str], Written]]] = [
     (0.12, _npy),
     (0.08, _npz),
     (0.05, _sparse),
+    (0.006, _json_lines),
 ]
 
 

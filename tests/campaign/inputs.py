@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.campaign.cases import OUT, PUBLISHING, Case, build
+from tests.campaign.cases import CLUSTER, OUT, PUBLISHING, Case, build
+from tests.campaign.cluster import SHARED
 from tests.campaign.findings import Outcome, left_behind, read_report, run_directories, shown, snapshot
-from tests.campaign.process import SECONDS, call, fresh, run
+from tests.campaign.process import SECONDS, Result, call, fresh, run
 
 NAME = "cases"
 AGAIN = "second run"
@@ -29,8 +31,8 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
         return outcome
     case = Case.load(place / "case.json")
     before = snapshot(place / "work")
-    result = run(case.words, place, seconds=SECONDS * (3 if case.command in ("evaluate", "compare") else 1))
-    outcome.ran(result)
+    is_long = case.command in ("evaluate", "compare") or "dask" in case.words
+    result = _run(case.words, place, outcome, seconds=SECONDS * (3 if is_long else 1))
     outcome.tags[f"{case.command or 'no command'} exit {result.code}"] += 1
     outcome.findings += left_behind(before, snapshot(place / "work"), place, result)
     if result.is_done and case.command in PUBLISHING and case.out:
@@ -41,13 +43,26 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     return outcome
 
 
+def _run(words: tuple[str, ...], place: Path, outcome: Outcome, *, seconds: float = SECONDS) -> Result:
+    """Run a command, on the shared cluster if it asks for that, and judge how it ended."""
+    uses_cluster = CLUSTER in words
+    address = SHARED.address() if uses_cluster else ""
+    result = run([address if word == CLUSTER else word for word in words], place, seconds=seconds)
+    outcome.ran(result)
+    if uses_cluster:
+        outcome.tags[f"on the cluster: exit {result.code}"] += 1
+        if result.code == 4:
+            outcome.add("a cluster that is well fails a command", result.err[-400:])
+    return result
+
+
 def _check_run(case: Case, directory: Path, place: Path, outcome: Outcome) -> None:
     """Check that a published run is a partition of the rows, and that `verify` agrees."""
     report = read_report(directory)
     _check_rows(directory, report, outcome)
     name = os.path.relpath(directory, place / "work")
-    verified = run(("verify", name), place)
-    outcome.ran(verified)
+    on_cluster = ("--engine", "dask", "--scheduler", CLUSTER) if case.uses_cluster and case.again else ()
+    verified = _run(("verify", name, *on_cluster), place, outcome)
     outcome.tags["verified"] += 1
     if verified.code != 0:
         failed = [line for line in verified.err.splitlines() if "ok" not in line and "skipped" not in line]
@@ -84,28 +99,30 @@ def _continue(case: Case, place: Path, outcome: Outcome) -> None:
     one_report = (out / "report.json").exists()
     if case.again == "repeat" and not any(word.startswith(("--annotate", "--seed")) for word in case.words):
         words = [AGAIN if word == OUT else word for word in case.words]
+        if case.uses_cluster:  # what a cluster gives is what this machine alone gives
+            words = ["stream" if word == "dask" else word for word in words if word != CLUSTER]
+            words.remove("--scheduler")
         if not any(word.startswith("--threads") for word in case.words):
             words[1:1] = ["--threads", "1"] if case.command != "baseline" else []
         _compare(case, tuple(words), place, outcome, numbers=True)
     elif case.again == "config" and case.command in ("split", "kfold") and one_report:
-        words = [case.command, "--config", f"{OUT}/report.json", "--out", AGAIN, "--", case.features]
+        features = ["--", case.features] if len(case.features) % 2 else []  # the report names them too
+        cluster = ["--scheduler", CLUSTER] if case.uses_cluster else []
+        words = [case.command, "--config", f"{OUT}/report.json", "--out", AGAIN, *cluster, *features]
         _compare(case, tuple(words), place, outcome, numbers=False)
     elif case.again == "mmd" and one_report and (out / "val.npy").exists() and (out / "train.npy").exists():
         if read_report(out)["parts"] is None:
-            measured = run(("mmd", "--split", OUT, "--json", "--", case.features), place)
-            outcome.ran(measured)
+            measured = _run(("mmd", "--split", OUT, "--json", "--", case.features), place, outcome)
             outcome.tags["measured again"] += 1
             if measured.code != 0:
                 outcome.add("mmd fails on an honest run", measured.err[-400:])
     elif case.again == "report" and one_report:
-        drawn = run(("report", OUT), place)
-        outcome.ran(drawn)
+        drawn = _run(("report", OUT), place, outcome)
         outcome.tags["drawn"] += 1
         if drawn.code != 0 and "--html" not in case.words:
             outcome.add("report fails on an honest run", drawn.err[-400:])
     elif case.again == "rerun" and one_report:
-        verified = run(("verify", OUT, "--rerun"), place)
-        outcome.ran(verified)
+        verified = _run(("verify", OUT, "--rerun"), place, outcome)
         outcome.tags["searched again"] += 1
         if verified.code != 0:
             outcome.add("verify --rerun fails an honest run", verified.err[-400:])
@@ -113,16 +130,15 @@ def _continue(case: Case, place: Path, outcome: Outcome) -> None:
 
 def _compare(case: Case, words: tuple[str, ...], place: Path, outcome: Outcome, *, numbers: bool) -> None:
     """Run again, and compare index files byte by byte, and if asked the numbers of the reports."""
-    again = run(words, place)
-    outcome.ran(again)
+    again = _run(words, place, outcome)
     outcome.tags["repeated"] += 1
     if again.code != 0:
         outcome.add("a second run fails", f"{shown(words)}\n{again.err[-400:]}")
         return
     first, second = (snapshot(place / "work" / name) for name in (OUT, AGAIN))
-    ignored = ("report.json", "report.html")
+    of_reports = ("report.json", "report.html")
     kept = [
-        {path: content for path, content in tree.items() if not path.endswith(ignored)}
+        {path: content for path, content in tree.items() if not path.endswith(of_reports)}
         for tree in (first, second)
     ]
     if numbers and kept[0] != kept[1]:
@@ -135,7 +151,8 @@ def _compare(case: Case, words: tuple[str, ...], place: Path, outcome: Outcome, 
         outcome.add("the same configuration gives other files", str(sorted(shared)))
     for directory in run_directories(place / "work" / OUT) if numbers else []:
         other = place / "work" / AGAIN / directory.relative_to(place / "work" / OUT)
-        reports = [json.dumps(_comparable(read_report(found))) for found in (directory, other)]
+        ignored = {*OF_THE_MACHINE, "engine"} if case.uses_cluster else OF_THE_MACHINE
+        reports = [json.dumps(_comparable(read_report(found), ignored)) for found in (directory, other)]
         if reports[0] != reports[1]:
             at = next(i for i, pair in enumerate(zip(*reports, strict=False)) if pair[0] != pair[1])
             outcome.add(
@@ -144,8 +161,8 @@ def _compare(case: Case, words: tuple[str, ...], place: Path, outcome: Outcome, 
             )
 
 
-def _comparable(value: Any) -> Any:
+def _comparable(value: Any, ignored: Collection[str]) -> Any:
     """A report without what depends on the machine or the moment."""
     if isinstance(value, dict):
-        return {key: _comparable(inner) for key, inner in value.items() if key not in OF_THE_MACHINE}
-    return [_comparable(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _comparable(inner, ignored) for key, inner in value.items() if key not in ignored}
+    return [_comparable(inner, ignored) for inner in value] if isinstance(value, list) else value

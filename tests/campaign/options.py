@@ -75,9 +75,20 @@ class Place:
             one_of(rng, columns) if columns and rng.random() < 0.9 else one_of(rng, ["site", "nothing", ""])
         )
 
+    def groups(self, rng: Random) -> str:
+        """A name of a column, mostly one whose values can name groups."""
+        named = [column for column in self.table.columns if column not in ("age", "id")]
+        return one_of(rng, named) if named and rng.random() < 0.9 else self.column(rng)
+
+    def family(self, rng: Random) -> str:
+        """Columns of cells, mostly each once."""
+        more = self.groups(rng)
+        usual = ["label", "label,domain", "domain", "none", more]
+        return one_of(rng, [*usual, f"label,{more}"] if more != "label" or rng.random() < 0.05 else usual)
+
     def value(self, rng: Random) -> str:
         """COLUMN=VALUE, mostly of a row that exists."""
-        column = self.column(rng)
+        column = self.groups(rng)
         values = self.table.columns.get(column) or ["x"]
         return f"{column}={one_of(rng, values)}"
 
@@ -97,9 +108,14 @@ def _among(*values: object) -> Maker:
 
 
 def _side_array(rng: Random, place: Place) -> str:
-    path = f"side{int(rng.integers(3))}.npy"
-    values = rng.integers(0, 3, max(0, place.table.n + int(rng.integers(-1, 2))))
-    np.save(place.folder / path, one_of(rng, [values, values.astype("U"), values / 2]))
+    path = f"side{int(rng.integers(3))}{one_of(rng, ['.npy', '.npy', '.txt'])}"
+    off = int(rng.integers(-1, 2)) if rng.random() < 0.3 else 0
+    values = rng.integers(0, 3, max(0, place.table.n + off))
+    values = one_of(rng, [values, values.astype("U"), values / 2])
+    if path.endswith(".txt"):
+        (place.folder / path).write_text("".join(f"{value}\n" for value in values), encoding="utf-8")
+    else:
+        np.save(place.folder / path, values)
     return path
 
 
@@ -107,13 +123,15 @@ MAKERS: dict[str, Maker] = {
     "--columns": lambda rng, place: one_of(
         rng, ["f*", "features", "f0,f1", "*", "f[0-1]", "feat_*", *place.table.names[:2]]
     ),
-    "--label": lambda rng, place: one_of(rng, [place.column(rng), "label", "0", "-1"]),
-    "--domain": lambda rng, place: one_of(rng, [place.column(rng), "domain", "1"]),
+    "--label": lambda rng, place: one_of(rng, [place.column(rng), "label", "label", "0", "-1"]),
+    "--domain": lambda rng, place: one_of(rng, [place.groups(rng), "domain", "none", "none", "1"]),
     "--label-file": _side_array,
     "--domain-file": _side_array,
     "--metadata": lambda rng, place: one_of(rng, [place.written.path, "meta.parquet", "gone.csv"]),
     "--id": lambda rng, place: one_of(rng, ["id", place.column(rng)]),
-    "--exclude": lambda rng, place: one_of(rng, [place.value(rng), f"{place.column(rng)}="]),
+    "--exclude": lambda rng, place: one_of(
+        rng, [place.value(rng), place.value(rng), f"{place.column(rng)}="]
+    ),
     "--holdout": _among(
         0.2, 0.2, 0.5, 0.1, 0.25, 0.29, 0.333333, 0.01, 0.99, 0.75, "1e-3", "0.2000000000000000000001"
     ),
@@ -126,17 +144,17 @@ MAKERS: dict[str, Maker] = {
         "a=1,b=0",
         "a=.5,a=.5",
         "a=0.25,b=0.25,c=0.25,d=0.25",
+        "train=0.8,val=0.1,test=0.1",
+        "a=0.6,b=0.4",
     ),
-    "--stratify": lambda rng, place: one_of(
-        rng, ["label", "label,domain", "domain", "none", place.column(rng), f"label,{place.column(rng)}"]
-    ),
+    "--stratify": lambda rng, place: place.family(rng),
     "--tolerance": lambda rng, place: one_of(
         rng, ["0.1", "0.5", "auto", "1", "0", "2", "1e-6", f"{place.value(rng)}=0.5"]
     ),
     "--rounding": _among("nearest", "balanced"),
-    "--label-bins": _among(2, 3, 5, 1, 100),
+    "--label-bins": _among(2, 3, 5, 1, 100, 2, 4),
     "--keep-together": lambda rng, place: one_of(
-        rng, ["unit", "exact-duplicates", "site", place.column(rng)]
+        rng, ["unit", "exact-duplicates", "site", place.groups(rng)]
     ),
     "--force-train": lambda rng, place: place.rows(rng),
     "--force-val": lambda rng, place: place.rows(rng),
@@ -154,15 +172,21 @@ MAKERS: dict[str, Maker] = {
     "--solver": _among("auto", "auto", "cbc"),
     "--certify": _among("auto", "always", "never", "never"),
     "--bound": _among("auto", "always", "never", "never"),
-    "--memory": _among("1GB", "100MB", "1KB", "1", "1e9", "0.5GB", "1TB", "20MB"),
+    "--memory": _among("1GB", "100MB", "1KB", "2", "1e9", "0.5GB", "1TB", "20MB", "2GB"),
     "--threads": _among(1, 2, 3),
-    "--engine": _among("auto", "local", "stream", "stream"),
+    "--engine": _among("auto", "local", *["stream"] * 5, "dask"),
     "--passes": _among(1, 2, 6, 0),
     "--spill": _among("none", "spilled", ".", "gone/deep"),
     "--scheduler": _among("tcp://127.0.0.1:1", "127.0.0.1:9", "tcp://localhost:1"),
     "--out": _among("result", "deep/result", ".", "..", "work", "{}", "with space", "x" * 300, "-"),
     "--format": _among("npy", "txt", "parquet"),
-    "--annotate": _among("annotated.parquet", "annotated", "result", "result/annotated.parquet", "."),
+    "--annotate": _among(
+        *["annotated.parquet", "annotated.csv", "annotated.feather"] * 2,
+        "annotated",
+        "result",
+        "result/annotated.parquet",
+        ".",
+    ),
     "--config": _among("gone/report.json", "result", "feats.parquet"),
     "--k": _among(2, 2, 3, 3, 4, 5, 5, 10, 1),
     "--leave": lambda rng, place: one_of(
@@ -199,8 +223,8 @@ MAKERS: dict[str, Maker] = {
     "--split": _among("result", "gone"),
     "--train": lambda rng, place: place.rows(rng),
     "--val": lambda rng, place: place.rows(rng),
-    "--by": lambda rng, place: one_of(rng, ["domain", "label", place.column(rng)]),
-    "--within": lambda rng, place: one_of(rng, ["label", "domain", place.column(rng)]),
+    "--by": lambda rng, place: one_of(rng, ["domain", "label", place.groups(rng)]),
+    "--within": lambda rng, place: one_of(rng, ["label", "domain", place.groups(rng)]),
     "--evaluation": lambda rng, place: one_of(rng, [place.written.path, "gone.npy"]),
     "--estimator": _among("biased", "unbiased"),
     "--permutations": _among(0, 1, 10, 50),
@@ -289,13 +313,13 @@ Given = list[tuple[str, str | None]]
 
 
 def options(rng: Random, names: Sequence[str], place: Place, *, others: Sequence[str] = ()) -> list[str]:
-    """Some of the options of a command, with values; a fifth of the lines has an odd one.
+    """Some of the options of a command, with values; one line in seven has an odd one.
 
     Parameters
     ----------
     others : words that the line has besides, such as a strategy.
     """
-    odd = one_of(rng, names) if rng.random() < 0.2 else None
+    odd = one_of(rng, names) if rng.random() < 0.15 else None
     crowd = pick(rng, [(0.3, 0.3), (0.5, 1.0), (0.2, 1.8)])  # how many options this line has
     given: Given = []
     for name in names:
@@ -340,6 +364,7 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
         "--features",
     }
     drops |= {"--degree"} if kernel != "polynomial" else set()
+    drops |= {"--spill"} if values.get("--engine") in (None, "auto", "local") else set()
     drops |= {"--gamma"} if kernel in ("linear", "cosine") else set()
     drops |= {"--engine", "--spill"} if not in_pieces or "--parts" in values or "--k" in values else set()
     drops |= {"--holdout", "--rounding", "--bound", "--id"} if "--parts" in values else set()

@@ -90,6 +90,8 @@ def warm_up(place: Path) -> None:
             if not name.startswith(("__main__", "pandas", "tests.")):
                 with suppress(ImportError, AttributeError):
                     import_module(name)
+    with suppress(ImportError):
+        import_module("distributed")
     gc.collect()
     gc.freeze()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign import isolation
+from tests.campaign.cluster import SHARED
 from tests.campaign.findings import Finding, Outcome
 
 KINDS = {"cases": "inputs", "oracle": "problems", "kills": "kills", "tamper": "tamper"}
@@ -122,7 +123,10 @@ def _one(asked: argparse.Namespace) -> int:
     """Run one case, show what it said, and keep its files."""
     kind = "cases" if asked.kind == "all" else asked.kind
     place = Path(tempfile.mkdtemp(prefix=f"campaign-{kind}-{asked.case}-"))
-    outcome = examiner(kind).examine(asked.seed, asked.case, place / "case")
+    try:
+        outcome = examiner(kind).examine(asked.seed, asked.case, place / "case")
+    finally:
+        SHARED.stop()
     for finding in outcome.findings:
         say(f"FOUND {finding.rule}: {finding.detail}")
     if (place / "case" / "case.json").exists():
@@ -178,6 +182,7 @@ def _work(kind: str, seed: int, numbers: range, until: float, path: Path, place:
             found = [[finding.rule, finding.detail] for finding in outcome.findings]
             stream.write(json.dumps([number, found, outcome.tags, outcome.slow]) + "\n")
             stream.flush()
+    SHARED.stop()
     shutil.rmtree(place, ignore_errors=True)
 
 

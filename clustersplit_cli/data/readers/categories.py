@@ -245,7 +245,9 @@ def bin_numbers(
             f"column {word!r} holds {column.type}, and --label-bins cuts numbers",
             hint="drop --label-bins, or choose a column of numbers with --label",
         )
-    values = column.cast(pa.float64()).to_numpy()[rows]
+    # Integers stay integers: beyond 2^53 floats cannot tell neighbours apart.
+    values = column.take(pa.array(rows)).to_numpy()
+    values = values.astype(np.float64) if values.dtype == np.float16 else values
     missing = rows[~np.isfinite(values)]
     if len(missing):
         raise InputError(
@@ -253,7 +255,8 @@ def bin_numbers(
             hint=f"fill them in, or leave these rows out with --exclude {word}=",
         )
     # Cuts are values that occur: the first of the next bin.
-    cuts = np.unique(np.quantile(values, np.arange(1, bins) / bins, method="higher"))
+    places = np.ceil(np.arange(1, bins) / bins * (len(values) - 1)).astype(np.int64)
+    cuts = np.unique(np.sort(values)[places])
     codes = np.searchsorted(cuts, values, side="right")
     kept, codes = np.unique(codes, return_inverse=True)
     names = []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.data.readers import categories
-from clustersplit_cli.data.readers.categories import encode, restrict
+from clustersplit_cli.data.readers.categories import bin_numbers, encode, restrict
 from clustersplit_cli.errors import InputError, UsageError
 
 X = {"x0": [1.0, 2.0, 3.0, 4.0], "x1": [0.0, 1.0, 0.0, 2.0]}
@@ -177,6 +177,28 @@ def test_rows_without_a_unit_are_not_kept_together(values, save, read) -> None:
         InputError, match="column 'patient', which keeps rows together, has no value in 1 rows: 1"
     ):
         read(path, together="patient")
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.uint64()])
+def test_bins_of_integers_that_no_float_holds(type_: pa.DataType) -> None:
+    top = 2 ** (63 if pa.types.is_signed_integer(type_) else 64)
+    column = pa.chunked_array([pa.array([top - 1 - row for row in range(6)], type_)])
+    binned, notes = bin_numbers(column, "label", np.arange(6), 3)
+    assert (binned.codes.tolist(), notes) == ([2, 2, 1, 1, 0, 0], ())
+
+
+@given(
+    st.lists(st.integers(-20, 20), min_size=1, max_size=30),
+    st.integers(1, 9),
+    st.sampled_from(["f2", "f4", "f8", "i1", "i8"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_bins_are_cut_at_quantiles_that_occur(numbers: list[int], bins: int, dtype: str) -> None:
+    values = np.array(numbers, dtype=dtype)
+    cuts = np.unique(np.quantile(values.astype("f8"), np.arange(1, bins) / bins, method="higher"))
+    expected = np.unique(np.searchsorted(cuts, values, side="right"), return_inverse=True)[1]
+    found, _ = bin_numbers(pa.chunked_array([pa.array(values)]), "label", np.arange(len(values)), bins)
+    assert found.codes.tolist() == expected.tolist()
 
 
 def test_several_exclusions_add_up_and_the_word_domain_means_the_role(save, read) -> None:
