@@ -458,7 +458,8 @@ def _compare_with_best(
     if problem.kind == "keep-together" and problem.tolerance is None:
         # The total is kept as near to its share as the smallest tolerance lets it come.
         off = np.abs(labelings.sum(axis=1) - float(problem.holdout) * problem.n)
-        kept &= off <= abs(float((labels == 1).sum()) - float(problem.holdout) * problem.n) + 1e-9
+        kept &= _two_sides(labelings)
+        kept &= off <= off[kept].min(initial=np.inf) + 1e-9
     feasible = labelings[kept]
     if not (feasible == labels).all(axis=1).any():
         outcome.add(f"{problem.kind}: the split breaks its own bounds", str(labels.tolist()))

@@ -152,7 +152,7 @@ def nearest_total(demand: Demand, goal: Fraction) -> tuple[int, int] | None:
 
     Returns
     -------
-    The least and the most that is as near as the nearest found, or None if none was found in time.
+    The least and the most that is allowed and as near as the nearest found, or None if none was found in time.
     """
     total = demand.matrix[[-1]]
     sizes = np.asarray(total.todense(), dtype=np.float64).reshape(-1)
@@ -168,7 +168,9 @@ def nearest_total(demand: Demand, goal: Fraction) -> tuple[int, int] | None:
     if not found:
         return None
     off = min(abs(total - goal) for total in found)
-    return math.ceil(goal - off), math.floor(goal + off)
+    # As far from the goal on its other side there may be no rows at all, or every row.
+    least, most = int(demand.lower[-1]), int(demand.upper[-1])
+    return max(math.ceil(goal - off), least), min(math.floor(goal + off), most)
 
 
 def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:

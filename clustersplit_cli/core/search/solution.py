@@ -245,10 +245,12 @@ def _mmd(problem: Problem, candidate: Candidate, explained: float) -> float:
 def _steps(phases: list[str], psi: list[float]) -> tuple[Step, ...]:
     """Keep the steps that led down to the end.
 
-    A step taken on the low-rank kernel lowers Psi there; on the kernel itself it may be a detour.
+    A step taken on the low-rank kernel lowers Psi there; on the kernel itself it may be a detour. So may the
+    very first, by a rounding: what is kept then starts where it left that.
     """
     kept: list[tuple[str, float]] = []
     for phase, value in zip(reversed(phases), reversed(psi), strict=True):
         if not kept or value >= kept[-1][1]:
             kept.append((phase, value))
+    kept[-1] = ("start", kept[-1][1])
     return tuple(Step(phase, number, value) for number, (phase, value) in enumerate(reversed(kept)))

@@ -230,6 +230,16 @@ def test_within_the_smallest_tolerance_the_total_is_the_nearest_to_what_was_aske
         assert found.program.is_met_by(chosen) == found.is_met_by(split)
 
 
+def test_no_rows_at_all_are_never_as_near_as_the_nearest_total() -> None:
+    units = np.repeat([0, 1], [3, 4])  # 1.4 rows are asked for: none is nearer to that than three are
+    asked = require(cells_of("label", [0] * 7), units=units, tolerance="auto", holdout=FIFTH)
+    assert asked.total == (1, 3)
+    assert first_choice(asked)[units].sum() == 3
+    assert not asked.is_met_by(np.zeros(7, bool))
+    most = require(cells_of("label", [0] * 7), units=units, tolerance="auto", holdout=Fraction(4, 5))
+    assert most.total == (4, 6)
+
+
 def test_a_tolerance_that_is_given_leaves_the_total_free() -> None:
     units = np.repeat(np.arange(4), 5)
     asked = require(cells_of("label", [0] * 20), units=units, tolerance="2")

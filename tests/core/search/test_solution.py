@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersplit_cli.core.search.solution import Candidate, best_distinct, best_varied
+from clustersplit_cli.core.search.solution import Candidate, _steps, best_distinct, best_varied
 
 N = 1000
 
@@ -29,3 +29,9 @@ def test_three_in_four_are_far_from_each_other() -> None:
     assert [kept.psi for kept in best_varied([*far, *alike], 4)] == [1.0, 5.0, 6.0, 1.1]
     assert [kept.psi for kept in best_varied(alike, 4)] == [1.0, 1.1, 1.2, 1.3]
     assert [kept.psi for kept in best_varied([*far, *alike], 3)] == [1.0, 5.0, 6.0]
+
+
+def test_the_trace_begins_with_a_start_where_the_first_split_was_lower_by_a_rounding() -> None:
+    steps = _steps(["start", "explore", "polish"], [2.0, 2.1, 2.0 + 1e-15])
+    assert [(step.phase, step.psi) for step in steps] == [("start", 2.1), ("polish", 2.0 + 1e-15)]
+    assert _steps(["start", "perturb"], [2.0, 2.0 + 1e-15])[0].phase == "start"
