@@ -11,11 +11,12 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from clustersplit_cli import __version__
+from clustersplit_cli.cleanup import temporary_folder
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.data.row_labels import RowLabels
 from clustersplit_cli.engines.dask_worker import (
@@ -337,18 +338,8 @@ def opened_cluster(
     _silence_logs()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dask's own words on versions: ours come from `_check_versions`
-        own: Any = None
-        try:
-            address = engine_options.scheduler
-            if address is None:
-                own = distributed.LocalCluster(
-                    n_workers=threads,
-                    threads_per_worker=1,
-                    memory_limit=budget // threads,
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
-                )
-                address = own.scheduler_address
+        given = engine_options.scheduler
+        with nullcontext(given) if given else _cluster_here(distributed, threads, budget) as address:
             try:
                 client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
             except (OSError, ValueError) as error:
@@ -362,10 +353,26 @@ def opened_cluster(
             finally:
                 with suppress(Exception):
                     client.close(timeout=2)
+
+
+@contextmanager
+def _cluster_here(distributed: Any, threads: int, budget: int) -> Iterator[str]:
+    """Start a cluster on this machine; yield its address. What it writes beside its work goes with it."""
+    import dask
+
+    with temporary_folder() as folder, dask.config.set({"temporary-directory": folder}):
+        own = distributed.LocalCluster(
+            n_workers=threads,
+            threads_per_worker=1,
+            memory_limit=budget // threads,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+        try:
+            yield own.scheduler_address
         finally:
-            if own is not None:
-                with suppress(Exception):
-                    own.close(timeout=5)
+            with suppress(Exception):
+                own.close(timeout=5)
 
 
 def _engine(
@@ -382,10 +389,8 @@ def _engine(
     # A portion carries the layout, but of the row groups only its own.
     pieces = portions(layout, SHARDS_PER_THREAD * sum(threads.values()))
     beside = -(-len(pieces) // len(threads))
-    openings = [
-        Opening(without_others(piece), beside, options.spill_directory, options.spill != NO_SPILL)
-        for piece in pieces
-    ]
+    spill = options.spill_directory and options.spill_directory.absolute()
+    openings = [Opening(without_others(piece), beside, spill, options.spill != NO_SPILL) for piece in pieces]
     return ClusterExecutor(client, address, openings, threads, notes, progress)
 
 

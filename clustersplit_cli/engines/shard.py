@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.core.geometry.features import Floats, Step
 from clustersplit_cli.core.parallel import Workers, tiles
+from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches, read_pieces
 from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
@@ -322,5 +323,12 @@ def portion_of(layout: Layout, number: int, start: int, stop: int) -> Portion:
 
 
 def without_others(portion: Portion) -> Portion:
-    """The same portion with nothing of the dataset but its own row groups, to be sent elsewhere."""
-    return replace(portion, layout=replace(portion.layout, groups=(), stamps=()))
+    """The same portion with nothing of the dataset but its own row groups, to be sent elsewhere.
+
+    A worker is seldom in the folder in which the command was given: paths are whole.
+    """
+    groups = tuple(
+        group if as_url(group.path) else replace(group, path=group.path.absolute())
+        for group in portion.groups
+    )
+    return replace(portion, groups=groups, layout=replace(portion.layout, groups=(), stamps=()))

@@ -174,7 +174,7 @@ MAKERS: dict[str, Maker] = {
     "--bound": _among("auto", "always", "never", "never"),
     "--memory": _among("1GB", "100MB", "1KB", "2", "1e9", "0.5GB", "1TB", "20MB", "2GB"),
     "--threads": _among(1, 2, 3),
-    "--engine": _among("auto", "local", *["stream"] * 5, "dask"),
+    "--engine": _among("auto", "local", *["stream"] * 5, *["dask"] * 2),
     "--passes": _among(1, 2, 6, 0),
     "--spill": _among("none", "spilled", ".", "gone/deep"),
     "--scheduler": _among("tcp://127.0.0.1:1", "127.0.0.1:9", "tcp://localhost:1"),
@@ -304,6 +304,11 @@ OFTEN: dict[str, float] = {
     "--fail-below-random": 0.03,
     "--fail-if-invalid": 0.02,
 }
+NEED_ALL_ROWS = frozenset(
+    {"--label-file", "--domain-file", "--metadata", "--label-bins", "--keep-together", "--id", "--html"}
+    | {"--force-train", "--force-val", "--annotate", "--solver"}
+)
+"""What the engines that read in pieces refuse."""
 REPEATABLE = frozenset({"--stratify", "--tolerance", "--exclude", "--format", "--columns"})
 USUALLY = 0.1
 
@@ -369,6 +374,7 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
     drops |= {"--engine", "--spill"} if not in_pieces or "--parts" in values or "--k" in values else set()
     drops |= {"--holdout", "--rounding", "--bound", "--id"} if "--parts" in values else set()
     drops |= {"--evaluation-domain"} if "mmd" in others else set()
+    drops |= NEED_ALL_ROWS if values.get("--engine") in ("stream", "dask") and in_pieces else set()
     drops -= {"--leave"} if "leave-one-domain-out" in others else set()
     kept: Given = []
     for name, value in given:

@@ -25,6 +25,7 @@ MEMORY, FILE_SIZE = 12 * GIGABYTE, GIGABYTE
 SECONDS = 60.0
 """Longest any command on such small inputs may take on a busy machine."""
 WORDS_TO_DUMP = 0.3
+SECONDS_TO_FOLLOW = 3.0
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -140,7 +141,7 @@ def run(words: Sequence[str], place: Path, *, seconds: float = SECONDS) -> Resul
         _become(words, place, out, err)
     code, took_too_long = _wait(pid, seconds)
     taken = time.monotonic() - started
-    strays = _end_group(pid)
+    strays = not _has_ended(pid) and _end_group(pid)
     return Result(
         tuple(words),
         None if took_too_long else code,
@@ -219,6 +220,18 @@ def _wait(pid: int, seconds: float) -> tuple[int, bool]:
     finally:
         os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), is_late
+
+
+def _has_ended(group: int) -> bool:
+    """Whether a process group is empty, or soon will be: helpers end when they see that their parent has."""
+    until = time.monotonic() + SECONDS_TO_FOLLOW
+    while time.monotonic() < until:
+        try:
+            os.killpg(group, 0)
+        except (ProcessLookupError, PermissionError):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def _end_group(group: int) -> bool:

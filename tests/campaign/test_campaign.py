@@ -97,6 +97,29 @@ def test_no_case_names_another_host(tmp_path: Path) -> None:
         assert OTHER_HOST.search(" ".join(case.words)) is None
 
 
+def test_cases_share_a_cluster_that_ends_with_the_campaign(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    code = f"""
+from pathlib import Path
+from tests.campaign import bases, cases, cluster, findings, inputs, isolation, process
+isolation.isolate()
+place, outcome, addresses = Path({str(tmp_path)!r}) / "place", findings.Outcome(), []
+process.fresh(place)
+process.call(lambda: bases.write_inputs(place / "work"))
+words = ("feats.parquet", "--columns", "f*", "--engine", "dask", "--scheduler", cases.CLUSTER, "--quiet")
+for command in ("split", "baseline random"):
+    inputs._run((*command.split(), *words, "--nystrom", "5"), place, outcome)
+    addresses.append(cluster.SHARED.address())
+processes = list(cluster.SHARED._running)
+cluster.SHARED.stop()
+print(len(set(addresses)), len(processes), sum(p.poll() is None for p in processes))
+print(outcome.tags["on the cluster: exit 0"], outcome.findings)
+"""
+    done = campaign(code=code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["1 3 0", "2 []"]
+
+
 def test_every_option_of_every_command_is_generated() -> None:
     known = {*MAKERS, *FLAGS}
     for command, names in cases.option_names().items():

@@ -281,11 +281,28 @@ def test_sizes_of_folds_and_their_verification_are_those_of_one_process(
     assert "4 counts out of bounds" in capsys.readouterr().err
 
 
-def test_a_cluster_on_this_machine_needs_no_address(table: Path, tmp_path: Path) -> None:
+def test_workers_find_files_that_are_named_from_the_folder_of_the_command(
+    table: Path, tmp_path: Path, running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    on_cluster = ["--engine", "dask", "--scheduler", running.address]
+    options = ["--nystrom", "20", "--effort", "fast", "--quiet", "--out", str(tmp_path / "out")]
+    assert run(["split", table.name, *options, *on_cluster]) == 0
+    stated = json.loads((tmp_path / "out" / "report.json").read_text())["input"]["files"]
+    assert [file["path"] for file in stated] == [f"{table.name}/part-{number}.parquet" for number in range(3)]
+
+
+def test_a_cluster_on_this_machine_needs_no_address(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     options = ["--nystrom", "60", "--effort", "fast", "--quiet", "--threads", "2", "--engine", "dask"]
     assert run(["split", str(table), *options, "--format", "npy", "--out", str(tmp_path / "own")]) == 0
     train, val = (np.load(tmp_path / "own" / f"{side}.npy") for side in ("train", "val"))
     assert sorted([*train.tolist(), *val.tolist()]) == list(range(6000))
+    assert not list(temporary.iterdir())
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(

@@ -152,7 +152,7 @@ def nearest_total(demand: Demand, goal: Fraction) -> tuple[int, int] | None:
 
     Returns
     -------
-    The least and the most that is allowed and as near as the nearest found, or None if none was found in time.
+    The least and the most allowed that are as near as the nearest found, or None if none was found in time.
     """
     total = demand.matrix[[-1]]
     sizes = np.asarray(total.todense(), dtype=np.float64).reshape(-1)
