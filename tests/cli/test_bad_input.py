@@ -213,12 +213,12 @@ CASES = [
         ["pipe is not a regular file"],
         "pipes cannot be read",
     ),
-    ("good.parquet --config none.json", 2, ["none.json does not exist"], "check the path"),
+    ("good.parquet --config absent.xyz", 2, ["absent.xyz does not exist"], "check the path"),
     ("good.parquet --config x.npy", 2, ["x.npy is not JSON: it is not UTF-8 text"], "report.json"),
     ("good.parquet --nope", 2, ["no such option: --nope"], "clustersplit split --help"),
     ("good.parquet other.parquet", 2, ["unexpected extra argument", "other.parquet"], "split --help"),
     ("good.parquet --h", 2, ["option '--h' requires an argument"], "clustersplit split --help"),
-    ("", 2, ["missing argument 'FEATURES'"], "clustersplit split --help"),
+    ("", 2, ["missing argument 'FEATURES'"], "name a file"),
 ]
 
 

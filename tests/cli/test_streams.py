@@ -127,7 +127,7 @@ def test_pipelines_work_in_a_strict_shell(folder: Path) -> None:
         str(count),
         str(count),
         str(first),
-        "Usage: clustersplit split [OPTIONS] FEATURES",
+        "Usage: clustersplit split [OPTIONS] [FEATURES]",
         "error: missing.parquet does not exist",
     ]
 
