@@ -105,14 +105,16 @@ _is_last = threading.Lock()
 def _end(code: int, message: str | None = None) -> NoReturn:
     """End the processes that were started, undo what is half done, say so, and end this process."""
     _is_last.acquire()  # who comes second waits here for the end
+    stderr = os.dup(2)
+    mute(2)  # what threads and libraries say of the processes that are killed now is of no use to anybody
     refuse_new_blocks()
     _kill_descendants()
     undo_open_blocks()
     _kill_descendants()  # those that were just being started
     if message and not _Words.is_told:
-        shown = "\x1b[?25h" if os.isatty(2) else ""  # a bar of progress hides the cursor
+        shown = "\x1b[?25h" if os.isatty(stderr) else ""  # a bar of progress hides the cursor
         with suppress(OSError):
-            os.write(2, f"{shown}error: {message}\nhint: {_Words.hint}\n".encode())
+            os.write(stderr, f"{shown}error: {message}\nhint: {_Words.hint}\n".encode())
     os._exit(code)
 
 

@@ -20,7 +20,7 @@ SECONDS = 2.0
 INTERRUPT, TERMINATE = (signal.SIGINT, 130), (signal.SIGTERM, 143)
 
 BUSY = """
-import subprocess, sys, threading, time
+import os, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from clustersplit_cli.cli.process import leave, prepare
@@ -41,6 +41,16 @@ def waiting_for_a_worker():
 def waiting_for_a_program():
     with ThreadPoolExecutor(1) as pool:
         pool.submit(subprocess.run, SLEEP).result()
+
+def missing_a_program_that_is_killed():
+    def complain():
+        subprocess.run(SLEEP)
+        while True:
+            os.write(2, b"where is it?\\n")
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(complain)
+        pool.submit(loop).result()
 
 if "{what}" == "in_one_long_call":  # what it takes is there before the signal comes
     import numpy as np
@@ -116,7 +126,14 @@ def check_nothing_is_left(place: Path, *names: str) -> None:
 
 @pytest.mark.parametrize("number_and_code", [INTERRUPT, TERMINATE], ids=["interrupt", "terminate"])
 @pytest.mark.parametrize(
-    "what", ["waiting_for_a_worker", "waiting_for_a_program", "in_one_long_call", "refusing_to_end"]
+    "what",
+    [
+        "waiting_for_a_worker",
+        "waiting_for_a_program",
+        "missing_a_program_that_is_killed",
+        "in_one_long_call",
+        "refusing_to_end",
+    ],
 )
 def test_whatever_its_threads_do_a_process_ends_and_cleans_up(
     what: str, number_and_code: tuple[signal.Signals, int], folder: Path
