@@ -100,6 +100,8 @@ def cluster_split(
     label_bins: int | None = None,
     force_train: Any = None,
     force_val: Any = None,
+    severity: float | str | None = None,
+    at_mmd: float | str | None = None,
     kernel: str = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
@@ -138,6 +140,9 @@ def cluster_split(
         such as [0.05, 'label=dog=0.2'] for cells of their own. By default 0, and 'auto' with groups.
     label_bins : cut numeric labels into that many quantile bins.
     force_train, force_val : rows that must be on a side: positions, or a mask.
+    severity : how hard the split is, from 0, an ordinary random one, to 1, the hardest found and the default:
+        its MMD is that share of the way between them, to within 1 %.
+    at_mmd : ask for an MMD in that range instead.
     columns : feature columns of a table, by name or glob; by default all without another role.
     transformer : scikit-learn transformer or function that embeds the rows first. One that is not fitted is
         copied, and the copy fitted.
@@ -191,6 +196,8 @@ def cluster_split(
                 "solver": solver,
                 "certify": certify,
                 "bound": bound,
+                "severity": severity,
+                "at_mmd": at_mmd,
                 "memory": memory,
                 "threads": threads,
             },
@@ -363,6 +370,8 @@ def cluster_folds(
     stratify: str | None = None,
     tolerance: float | str | Sequence[float | str] | None = None,
     label_bins: int | None = None,
+    severity: float | str | None = None,
+    at_mmd: float | str | None = None,
     kernel: str = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
@@ -423,6 +432,8 @@ def cluster_parts(
     label_bins: int | None = None,
     force_train: Any = None,
     force_val: Any = None,
+    severity: float | str | None = None,
+    at_mmd: float | str | None = None,
     kernel: str = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
@@ -488,7 +499,7 @@ def _parts_text(parts: Any) -> str:
 OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid")
 OF_SEARCH = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
-    *("solver", "certify", "memory", "threads"),
+    *("solver", "certify", "severity", "at_mmd", "memory", "threads"),
 )
 
 

@@ -196,6 +196,22 @@ OPTIONS: dict[str, Option] = {
             "Rows that must go into training: positions, or with --id ids.",
         ),
         path("force_val", CONSTRAINTS, "FILE", "Rows that must go into validation."),
+        Option(
+            "severity",
+            METHOD,
+            "number",
+            "S",
+            "How hard the split is, from 0, an ordinary random one, to 1, the hardest found: its MMD is that "
+            "share of the way.",
+            default_in_words="1",
+        ),
+        Option(
+            "at_mmd",
+            METHOD,
+            "number",
+            "MMD",
+            "Ask for an MMD between a random split's and the best one's instead.",
+        ),
         choice(
             "kernel",
             METHOD,
@@ -384,6 +400,8 @@ class SplitOptions:
     solver: str = "auto"
     certify: str = "auto"
     bound: str = "auto"
+    severity: str | None = None
+    at_mmd: str | None = None
     memory: str | None = None
     threads: int | None = None
 
@@ -409,6 +427,18 @@ class CheckedOptions:
     bound: str
     budget: int
     threads: int
+    severity: float = 1.0
+    at_mmd: float | None = None
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether a split is asked for that is not as hard as can be."""
+        return self.severity < 1 or self.at_mmd is not None
+
+    @property
+    def certification(self) -> str:
+        """How to certify the split; a graded one is no fixed point."""
+        return "never" if self.is_graded else self.certify
 
     @property
     def is_linear(self) -> bool:
@@ -448,6 +478,14 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         raise UsageError(
             f"--degree has no meaning for the {options.kernel} kernel", hint="use --kernel polynomial"
         )
+    if options.severity is not None and options.at_mmd is not None:
+        raise UsageError("--severity and --at-mmd both say how hard the split is", hint="use one of them")
+    severity, at_mmd = _parse_severity(options.severity), _parse_mmd(options.at_mmd)
+    if options.certify == "always" and (severity < 1 or at_mmd is not None):
+        raise UsageError(
+            "--certify always cannot be combined with a graded split, which is no fixed point",
+            hint="drop --certify, or --severity and --at-mmd",
+        )
     tolerances = [options.tolerance] if isinstance(options.tolerance, str) else options.tolerance or ()
     return CheckedOptions(
         holdout=parse_holdout(options.holdout),
@@ -467,7 +505,37 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         bound=options.bound,
         budget=memory_budget(options.memory),
         threads=options.threads or available_cores(),
+        severity=severity,
+        at_mmd=at_mmd,
     )
+
+
+def _parse_severity(text: str | None) -> float:
+    """Read --severity."""
+    severity = 1.0 if text is None else parse_number(text, "--severity", "0.5")
+    if not 0 <= severity <= 1:
+        raise UsageError(
+            f"--severity must lie between 0 and 1, got {text}", hint="for example --severity 0.5"
+        )
+    return severity
+
+
+def _parse_mmd(text: str | None) -> float | None:
+    """Read --at-mmd."""
+    if text is None:
+        return None
+    mmd = parse_number(text, "--at-mmd", "0.2")
+    if not (0 <= mmd < float("inf")):
+        raise UsageError(f"--at-mmd must not be negative or infinite, got {text}", hint="for example 0.2")
+    return mmd
+
+
+def parse_number(text: str, flag: str, example: str) -> float:
+    """Read a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{flag} '{text}' is not a number", hint=f"for example {flag} {example}") from None
 
 
 def parse_families(

@@ -30,7 +30,7 @@ from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.local.engine import partition, prepared_split
-from clustersplit_cli.pipeline.run import assess
+from clustersplit_cli.pipeline.run import assess, grade
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.summary import Notice
@@ -38,7 +38,7 @@ from clustersplit_cli.reports.summary import Notice
 _MEANINGS = ("groups", "domains")
 _OF_SEARCH = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
-    *("solver", "memory", "threads"),
+    *("solver", "severity", "at_mmd", "memory", "threads"),
 )
 
 
@@ -114,7 +114,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
     """Validation sets that differ from training as much as possible while every cell keeps its share.
 
     With `n_splits` above one the splits are different local optima, the one with the largest MMD first. If
-    there are fewer than that, a warning says how many there are, and so does `get_n_splits(X, y)`.
+    there are fewer than that, a warning says how many there are, and so does `get_n_splits(X, y)`. With a
+    `severity` below 1 they are different graded splits of the same MMD.
 
     Parameters
     ----------
@@ -151,6 +152,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
         tolerance: float | str | Sequence[float | str] | None = None,
         rounding: str | None = None,
         label_bins: int | None = None,
+        severity: float | str | None = None,
+        at_mmd: float | str | None = None,
         kernel: str = "rbf",
         gamma: float | str | None = None,
         degree: int | None = None,
@@ -174,6 +177,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
         self.tolerance = tolerance
         self.rounding = rounding
         self.label_bins = label_bins
+        self.severity = severity
+        self.at_mmd = at_mmd
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -245,6 +250,8 @@ class ClusterKFold(_ClusterSplitter):
         stratify: str | None = None,
         tolerance: float | str | Sequence[float | str] | None = None,
         label_bins: int | None = None,
+        severity: float | str | None = None,
+        at_mmd: float | str | None = None,
         kernel: str = "rbf",
         gamma: float | str | None = None,
         degree: int | None = None,
@@ -266,6 +273,8 @@ class ClusterKFold(_ClusterSplitter):
         self.stratify = stratify
         self.tolerance = tolerance
         self.label_bins = label_bins
+        self.severity = severity
+        self.at_mmd = at_mmd
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -328,14 +337,25 @@ class SeveralSplits:
 
 
 def several_splits(dataset: Dataset, options: CheckedOptions, count: int) -> SeveralSplits:
-    """Find up to `count` local optima that differ in many rows; for one, that is what `split` finds."""
+    """Find up to `count` local optima that differ in many rows, or draw graded splits of the best one.
+
+    For one, that is what `split` finds.
+    """
     options = replace(options, certify="never", bound="never")
     with prepared_split(dataset, options) as context:
         found = context.refine(context.explore())
-        members = context.different(found, count)
-        result = assess(context, found, {})
+        best = None
+        if options.is_graded:
+            random, measured = context.random_baseline(found), found.measured
+            drawn = [grade(context, found, random, draw)[0] for draw in range(count)]
+            best = float(max(measured.mmd_squared, 0.0) ** 0.5), measured.psi
+            found, members = drawn[0], tuple(each.members for each in drawn)
+        else:
+            members = context.different(found, count)
+        result = assess(context, found, {}, best=best)
         squares = [evaluate(context.problem, each).mmd_squared for each in members]
-    order = sorted(range(len(members)), key=lambda place: -squares[place])
+    # Graded splits stay as they were drawn: the first is that of one alone.
+    order = sorted(range(len(members)), key=lambda place: 0.0 if options.is_graded else -squares[place])
     return SeveralSplits(
         tuple((dataset.rows[~members[place]], dataset.rows[members[place]]) for place in order),
         tuple(float(max(squares[place], 0.0) ** 0.5) for place in order),

@@ -15,7 +15,8 @@ import pytest
 from clustersplit_cli.data.dataset import Dataset, ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local.engine import partition
+from clustersplit_cli.pipeline.local.engine import partition, prepared_split
+from clustersplit_cli.pipeline.run import grade
 from clustersplit_cli.progress import silent
 from clustersplit_cli.reports.summary import Report
 
@@ -25,6 +26,7 @@ FILES = {
     "sample": ROOT / "sample_data" / "gas.parquet",
     "gas": SHARED / "gas_drift.parquet",
     "speech": SHARED / "fsdd_logmel800.parquet",
+    "heart": SHARED / "heart_hospitals.parquet",
     "pacs": SHARED / "pacs_effnetlite0.parquet",
 }
 BOTH = ("label", "domain")
@@ -100,3 +102,25 @@ def test_folds_of_tied_rows_come_to_an_end(tmp_path: Path) -> None:
         [sys.executable, "-m", "clustersplit_cli", *words, "--out", tmp_path / "out"], check=True, timeout=60
     )
     assert np.bincount(np.load(tmp_path / "out" / "folds.npy")).tolist() == [40] * 5
+
+
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@pytest.mark.parametrize("name", ["sample", "gas", "speech", "heart"])
+def test_graded_splits_of_real_data_are_within_one_percent_and_keep_all_quotas(name: str) -> None:
+    dataset = read(name, BOTH)
+    for seed in range(3):
+        options = check_options(SplitOptions(seed=seed, effort="fast", restarts=3, nystrom="200"))
+        with prepared_split(dataset, options) as context:
+            best = context.refine(context.explore())
+            random = context.random_baseline(best)
+            reached = []
+            for level in LEVELS:
+                here = replace(context, options=replace(options, severity=level))
+                found, graded = grade(here, best, random)
+                quotas = context.requirements.families[0].validation
+                assert np.array_equal(quotas.counts(found.members), quotas.target)
+                assert abs(graded.reached - graded.asked) <= 0.01 * graded.scale.width
+                reached.append(graded.reached)
+        assert all(low < high for low, high in itertools.pairwise(reached))

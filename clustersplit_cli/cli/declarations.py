@@ -102,7 +102,7 @@ SPLIT = Command(
     {"features": FEATURES_OR_CONFIG},
     _options(
         f"{READING} holdout parts stratify tolerance rounding label_bins keep_together force_train force_val",
-        f"{KERNEL} restarts effort max_iter seed solver certify bound {MACHINE}",
+        f"severity at_mmd {KERNEL} restarts effort max_iter seed solver certify bound {MACHINE}",
         "engine passes spill scheduler out format annotate html force config json quiet debug",
     ),
 )
@@ -118,7 +118,7 @@ KFOLD = Command(
     {"features": FEATURES_OR_CONFIG},
     _options(
         f"k {READING} stratify tolerance label_bins keep_together",
-        f"{KERNEL} restarts effort max_iter seed solver certify {MACHINE}",
+        f"severity at_mmd {KERNEL} restarts effort max_iter seed solver certify {MACHINE}",
         "engine scheduler",
         _OUT.but(help="Output directory.", default_in_words="<name>_folds"),
         "format annotate html force config json quiet debug",

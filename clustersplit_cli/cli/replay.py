@@ -28,6 +28,8 @@ _RIVALS = {
     "label_file": ("label",),
     "domain": ("domain_file",),
     "domain_file": ("domain",),
+    "severity": ("at_mmd",),
+    "at_mmd": ("severity",),
 }
 # What a default became. A column of the default name need not exist in another file.
 _RESOLVED_DEFAULTS = {
@@ -168,7 +170,7 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
 
 
 # Defaults that a report spells out.
-_DEFAULTS = {"format": ["npy"], "stratify": ["label,domain"], "tolerance": ["0.0"]}
+_DEFAULTS = {"format": ["npy"], "stratify": ["label,domain"], "tolerance": ["0.0"], "severity": "1"}
 
 
 def reproducing_command(report: Mapping[str, Any], features: Path, directory: Path) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.thresholds import Keys, Thresholds, ordered_keys
+from clustersplit_cli.core.severity import blended, normal
 from clustersplit_cli.data.side_files import VAL
 from clustersplit_cli.engines.shard import Shard
 
@@ -73,13 +74,43 @@ class Uniform:
 
     def keys(self, shard: Shard, rows: slice) -> Keys:
         """Skip to the first row, and draw."""
-        columns = []
-        for state in self.states:
-            source = np.random.PCG64()
-            source.state = state
-            source.advance(shard.offset + rows.start)
-            columns.append(np.random.Generator(source).random(rows.stop - rows.start))
-        return ordered_keys(np.stack(columns, axis=1))
+        return ordered_keys(np.stack([uniform(state, shard, rows) for state in self.states], axis=1))
+
+
+@dataclass(frozen=True)
+class Blended:
+    """What leads to the best split, blended with chance: a column for every share of the former.
+
+    Attributes
+    ----------
+    weights : (p, 1), the witness of row i is F_i @ weights.
+    spreads : (cells,), standard deviations of the witness within cells.
+    state : of the stream that all rows at once would draw their noise from.
+    """
+
+    weights: NDArray[np.float64]
+    spreads: NDArray[np.float64]
+    state: Any
+    shares: tuple[float, ...]
+
+    @property
+    def n_columns(self) -> int:
+        """One per share."""
+        return len(self.shares)
+
+    def keys(self, shard: Shard, rows: slice) -> Keys:
+        """Costs: the smallest of a cell are chosen."""
+        witness = shard.scores(self.weights)[rows, 0] / self.spreads[shard.codes[rows]]
+        noise = normal(uniform(self.state, shard, rows))
+        return ordered_keys(blended(-witness, noise, self.shares))
+
+
+def uniform(state: Any, shard: Shard, rows: slice) -> NDArray[np.float64]:
+    """Random numbers of some rows: those that all rows at once would get from the stream."""
+    source = np.random.PCG64()
+    source.state = state
+    source.advance(shard.offset + rows.start)
+    return np.asarray(np.random.Generator(source).random(rows.stop - rows.start))
 
 
 class Rule(Protocol):

@@ -15,7 +15,7 @@ from clustersplit_cli.pipeline.engine import Context, Engine, Found
 from clustersplit_cli.pipeline.run import Run, assess
 from clustersplit_cli.pipeline.summarize import summarize
 
-_OF_THE_SEARCH = ("restarts", "effort", "max_iter", "solver")
+_OF_THE_SEARCH = ("restarts", "effort", "max_iter", "solver", "severity")
 
 
 def baseline(
@@ -73,7 +73,8 @@ def searched_options(strategy: str) -> dict[str, Any]:
     """The options of a search as the strategy used them: only one of them searches."""
     if strategy != "unconstrained":
         return dict.fromkeys(_OF_THE_SEARCH)
-    return {"restarts": RESTARTS, "effort": EFFORT, "max_iter": MAX_ITER, "solver": "selection"}
+    used = {"restarts": RESTARTS, "effort": EFFORT, "max_iter": MAX_ITER, "solver": "selection"}
+    return {**used, "severity": None}
 
 
 def _reported(strategy: str, context: Context[Found], parts: Any, config: Mapping[str, Any]) -> Run:

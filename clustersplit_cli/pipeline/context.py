@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
@@ -30,6 +31,7 @@ from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geom
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.geometry.sparse import SparseFeatures, prepare_sparse, sparse_geometry
 from clustersplit_cli.core.parallel import Workers, pool
+from clustersplit_cli.core.severity import DRAWS
 from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Dataset, Extent
 from clustersplit_cli.engines.plan import MemoryPlan, Workload, plan_memory
 from clustersplit_cli.errors import UsageError
@@ -64,12 +66,24 @@ class Streams:
     baseline: tuple[np.random.Generator, ...]
     low_rank: np.random.Generator
     search: np.random.Generator
+    grades: np.random.Generator
 
     @classmethod
     def from_seed(cls, seed: int) -> Streams:
         """Spawn all streams from one seed."""
-        landmarks, samples, baseline, low_rank, search = np.random.default_rng(seed).spawn(5)
-        return cls(landmarks, samples, tuple(baseline.spawn(RANDOM_SPLITS)), low_rank, search)
+        landmarks, samples, baseline, low_rank, search, grades = np.random.default_rng(seed).spawn(6)
+        return cls(
+            landmarks,
+            samples,
+            tuple(baseline.spawn(RANDOM_SPLITS)),
+            low_rank,
+            search,
+            grades,
+        )
+
+    def noise(self, draw: int) -> list[np.random.Generator]:
+        """Streams of noise for graded partitions, others for every draw; asked again, the same ones."""
+        return deepcopy(self.grades).spawn(draw + 1)[draw].spawn(DRAWS)
 
 
 def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:

@@ -6,12 +6,14 @@ partitions of these rows. `pipeline.run` asks them in order, and knows no engine
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.core.severity import Path
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
@@ -72,6 +74,15 @@ class Context(Protocol[Found]):
 
     def measure(self, parts: Any, *, converged: bool = True) -> Found:
         """Measure a partition, whoever made it."""
+
+    def paths(self, found: Found, draw: int = 0) -> Iterator[Path[Any]]:
+        """Ways from random partitions to the one found, to look for graded ones along.
+
+        Every draw has chance of its own.
+        """
+
+    def with_parts(self, found: Found, parts: Any) -> Found:
+        """Other parts than a search found, measured."""
 
     def has_converged(self, found: Found, certificate: FixedPoint | None) -> bool:
         """Whether the search for it stopped by itself."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
+from clustersplit_cli.core.severity import Grade
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.result import RunResult
 
@@ -21,16 +22,30 @@ ROUNDING = 1e-4
 
 def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Collect all warnings, most fundamental first."""
-    about, measures = result.about, result.measures
+    about, measures, grade = result.about, result.measures, result.graded
     parts = "splits" if measures.parts is None else "parts"
     return (
         *about.dataset.notes,
         *about_kernel(about.prepared, about.spread, about.options.standardize),
         *result.notes,
         *about_discrepancy(
-            measures.mmd_squared, result.random, measures.ssq_total / measures.n_rows, parts=parts
+            measures.mmd_squared if grade is None else grade.scale.best**2,
+            result.random,
+            measures.ssq_total / measures.n_rows,
+            parts=parts,
         ),
+        *about_grade(grade),
     )
+
+
+def about_grade(grade: Grade | None) -> Iterator[tuple[str, str]]:
+    """Warn of a graded split whose MMD is not what was asked for."""
+    if grade is not None and grade.is_missed:
+        yield (
+            "severity_missed",
+            f"no split was found within 1 % of the range of MMD {grade.asked:.4g}; this one has "
+            f"{grade.reached:.4g}: few rows, or whole units, leave gaps between the MMDs that can be had",
+        )
 
 
 def about_kernel(

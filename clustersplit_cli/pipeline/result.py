@@ -13,6 +13,7 @@ from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.solution import ProgramAccount, Restart, Step
+from clustersplit_cli.core.severity import Grade
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
@@ -115,6 +116,7 @@ class RunResult:
     searched : None for a partition that was not searched for.
     converged : whether the search stopped by itself.
     bound : no split with the same counts has a larger MMD under this kernel; None if not computed.
+    graded : where on the scale from random to best the partition is; None unless it is graded.
     estimate : MMD² under the exact kernel on a subsample; None unless the kernel was approximated.
     notes : about the engine, the constraints and the search.
     """
@@ -131,3 +133,4 @@ class RunResult:
     estimate: SubsampleEstimate | None
     notes: Notes
     engine: EngineSummary | None = None
+    graded: Grade | None = None

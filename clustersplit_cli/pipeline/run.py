@@ -8,6 +8,7 @@ from typing import Any
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.severity import Grade, Scale, nearest, refuse_unreachable
 from clustersplit_cli.pipeline.background import Background, Later
 from clustersplit_cli.pipeline.engine import Context, Engine, Found, Idle, Surveyed
 from clustersplit_cli.pipeline.result import RunResult, Searched
@@ -55,23 +56,63 @@ def run(
         searched = context.account(found)
         context.progress("certificate", 0, 0)
         bound, random = reference.result(context, found)
-        result = gather(context, found, certificate.result(), bound, random, config or {}, searched)
+        graded = None
+        if context.options.is_graded:
+            found, graded = grade(context, found, random)
+        result = gather(context, found, certificate.result(), bound, random, config or {}, searched, graded)
         portrait = context.portrait(found, random) if with_portrait else None
     engine.await_hashes()
     return Run(context.written(found), summarize(result, context.watch), portrait)
 
 
+def grade(context: Context[Found], best: Found, random: RandomMMD, draw: int = 0) -> tuple[Found, Grade]:
+    """Make a partition whose MMD lies between that of random ones and that of the best one found.
+
+    Parameters
+    ----------
+    draw : makes another one with the same MMD.
+    """
+    context.progress("grade", 0, 0)
+    with context.watch.step("grade"):
+        measured, options, found = context.measures(best), context.options, best
+        scale, severity = Scale(random.mean, measured.mmd), options.severity
+        if options.at_mmd is not None:
+            refuse_unreachable(scale, options.at_mmd)
+            severity = scale.clipped(options.at_mmd)
+        if severity < 1:
+            _, parts = nearest(context.paths(best, draw), scale, severity, (scale.best, None))
+            found = best if parts is None else context.with_parts(best, parts)
+        return found, _graded(context, found, scale, measured.psi)
+
+
+def _graded(context: Context[Found], found: Found, scale: Scale, best_psi: float) -> Grade:
+    options = context.options
+    return Grade.of(scale, options.severity, options.at_mmd, context.measures(found).mmd, best_psi)
+
+
 def assess(
-    context: Context[Found], found: Found, config: Mapping[str, Any], searched: Searched | None = None
+    context: Context[Found],
+    found: Found,
+    config: Mapping[str, Any],
+    searched: Searched | None = None,
+    best: tuple[float, float] | None = None,
 ) -> RunResult:
-    """Report on a partition, whoever made it, and compare it with random ones."""
+    """Report on a partition, whoever made it, and compare it with random ones.
+
+    Parameters
+    ----------
+    best : of a graded one, the MMD and Psi of the best one that was found.
+    """
     context.progress("certificate", 0, 0)
     # A domain that is left out is compared with random splits of its own size.
     left_out = config.get("leave") is not None
     with Background(context.spare_threads) as background:
         certificate = background.submit(context.certify, found)
         bound, random = bound_and_baseline(context, found, same_size=left_out)
-        return gather(context, found, certificate.result(), bound, random, config, searched)
+        graded = None
+        if best is not None:
+            graded = _graded(context, found, Scale(random.mean, best[0]), best[1])
+        return gather(context, found, certificate.result(), bound, random, config, searched, graded)
 
 
 def bound_and_baseline(
@@ -92,6 +133,7 @@ def gather(
     random: RandomMMD,
     config: Mapping[str, Any],
     searched: Searched | None,
+    graded: Grade | None = None,
 ) -> RunResult:
     """Put together what the run found out."""
     estimate = context.subsample(found)
@@ -108,6 +150,7 @@ def gather(
         bound=bound,
         random=random,
         estimate=estimate,
+        graded=graded,
         notes=context.notes(found, converged=converged, sized=config.get("leave") is None),
         engine=context.engine_summary(found),
     )

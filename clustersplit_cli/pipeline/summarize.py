@@ -61,6 +61,24 @@ def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
         warnings=tuple(summary.Notice(*note) for note in notices(result)),
         parts=measures.parts,
         engine=result.engine,
+        graded=_graded(result),
+    )
+
+
+def _graded(result: RunResult) -> summary.GradeSummary | None:
+    """What MMD was asked for, and where on the scale it is."""
+    grade = result.graded
+    if grade is None:
+        return None
+    scale = grade.scale
+    return summary.GradeSummary(
+        severity=grade.severity,
+        asked=grade.asked,
+        reached=grade.reached,
+        severity_reached=scale.severity(grade.reached),
+        random_mmd=scale.random,
+        best_mmd=scale.best,
+        best_psi=grade.best_psi,
     )
 
 
@@ -81,6 +99,8 @@ def resolved_options(options: CheckedOptions, memory: MemoryPlan, kernel: Any) -
         "max_iter": options.max_iter,
         "seed": options.seed,
         "certify": options.certify,
+        "severity": options.severity if options.at_mmd is None else None,
+        "at_mmd": options.at_mmd,
         "memory": options.budget,
         "threads": options.threads,
         "geometry": memory.geometry,
@@ -119,7 +139,7 @@ def _trace(result: RunResult) -> tuple[summary.TracePoint, ...]:
     if result.searched is None:
         return ()
     *earlier, last = result.searched.steps
-    end = result.measures.psi
+    end = result.measures.psi if result.graded is None else result.graded.best_psi
     # A step whose objective equals the last but for rounding would make the trace rise.
     falling = [(step.phase, step.psi) for step in earlier if step.psi >= end]
     return tuple(

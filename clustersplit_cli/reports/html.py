@@ -35,6 +35,7 @@ def render_html(
         portrait=portrait,
         command=command,
         kept=constraint_words.kept_in_words(report),
+        graded=words.grade_in_words(report),
         certified=constraint_words.certificate_in_words(report),
         options=words.options_in_words(report["config"]),
         **content,

@@ -102,12 +102,36 @@ def tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
             "validation counts per cell",
         ),
     ]
-    if bound is not None:
+    if (grade := report["graded"]) is not None:
+        found.insert(2, _severity_tile(grade))
+    elif bound is not None:
         percent = min(math.floor(100 * bound["fraction"] + 1e-9), 100)
         of = "" if bound["kernel"] == "exact" else ", for the Nyström kernel"
         at_most = f"no split exceeds {human_number(bound['mmd_upper'], 3)}{of}"
         found.insert(2, Tile(f"≥ {percent}%", "of the best possible MMD", at_most))
     return tuple(found)
+
+
+def _severity_tile(grade: Mapping[str, Any]) -> Tile:
+    ends = f"{human_number(grade['random_mmd'], 3)} to {human_number(grade['best_mmd'], 3)}"
+    reached = grade["severity"] if grade["severity_reached"] is None else grade["severity_reached"]
+    return Tile(f"{max(reached, 0.0):.2g}", "severity, 0 random to 1 hardest", f"MMDs range from {ends}")
+
+
+def grade_in_words(report: Mapping[str, Any]) -> str | None:
+    """Say of a graded split what was asked for, and what that means."""
+    grade = report["graded"]
+    if grade is None:
+        return None
+    said = f"Severity {grade['severity']:.4g} was asked for"
+    if grade["severity"] == 0:
+        said += ": an ordinary stratified random split"
+    return (
+        f"{said}. The scale goes from random splits, MMD {human_number(grade['random_mmd'])}, to the best "
+        f"one found, {human_number(grade['best_mmd'])}; MMD {human_number(grade['asked'])} was asked for and "
+        f"{human_number(grade['reached'])} reached. The search shown is the one for the best split. A graded "
+        "split is not locally optimal, so it has no certificate."
+    )
 
 
 def cells_by_distance(report: Mapping[str, Any]) -> CellTable:
@@ -296,8 +320,10 @@ def parts_tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
     else:
         remark = ", ".join(f"{each['name']} {human_count(each['size'])}" for each in parts)
     far, near = max(parts, key=lambda each: each["mmd_rest"]), min(rest)
+    grade = report["graded"]
     return (
         Tile(str(len(parts)), f"{part}s", remark),
+        *(() if grade is None else (_severity_tile(grade),)),
         Tile(
             human_number(report["mmd"]["value"], 3),
             f"MMD between {part}s",

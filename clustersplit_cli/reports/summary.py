@@ -302,6 +302,24 @@ class EngineSummary:
 
 
 @dataclass(frozen=True)
+class GradeSummary:
+    """Where on the scale from random splits to the best one found a graded split is.
+
+    `asked` and `reached` are MMDs; severity 0 is `random_mmd`, the mean of random splits, and 1 `best_mmd`,
+    that of the best split found. The trace and the restarts are of the search for that one, which ended at
+    `best_psi`. `severity_reached` is null where all splits are alike.
+    """
+
+    severity: float
+    asked: float
+    reached: float
+    severity_reached: float | None
+    random_mmd: float
+    best_mmd: float
+    best_psi: float
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything `report.json` says; null where not computed."""
 
@@ -325,3 +343,4 @@ class Report:
     warnings: tuple[Notice, ...]
     parts: PartsSummary | None = None
     engine: EngineSummary | None = None
+    graded: GradeSummary | None = None

@@ -19,9 +19,7 @@ from clustersplit_cli.reports.formatting import (
     printable,
 )
 from clustersplit_cli.reports.summary import (
-    Bound,
     CellSummary,
-    Certificate,
     ConstraintsSummary,
     Notice,
     Plan,
@@ -101,14 +99,15 @@ def summary_rows(report: Report) -> list[Row]:
         _left_out(report),
         _discrepancy(report),
         _random(report),
+        _severity(report),
         _subsample(report),
-        _bound(report.bound),
+        _bound(report),
         _objective(report),
         _constraints(report.constraints.cells),
         _units(report.constraints),
         _pinned(report.constraints),
         _tolerance(report.constraints),
-        _certificate(report.certificate),
+        _certificate(report),
         _kernel(report),
         _time(report),
     ]
@@ -169,11 +168,33 @@ def _subsample(report: Report) -> Row | None:
     return Row("exact kernel", (estimate, f"unbiased on {human_count(check.size)} rows"))
 
 
-def _bound(bound: Bound | None) -> Row | None:
+def _severity(report: Report) -> Row | None:
+    grade = report.graded
+    if grade is None:
+        return None
+    kind = "partition" if report.parts else "split"
+    reached = grade.severity_reached
+    clauses = [f"{grade.severity if reached is None else reached:.3g}"]
+    if grade.severity == 0:
+        clauses[0] = f"0: an ordinary stratified random {kind}"
+    clauses.append(f"MMD {human_number(grade.asked)} asked for")
+    ends = f"{human_number(grade.random_mmd)} (random) to {human_number(grade.best_mmd)} (best found)"
+    return Row("severity", (*clauses, f"of the range {ends}"))
+
+
+def _bound(report: Report) -> Row | None:
+    bound, grade = report.bound, report.graded
     if bound is None:
         return None
-    percent = min(math.floor(100 * bound.fraction + 1e-9), 100)  # down: "at least" has to be true
-    clauses = [f"at least {percent}% of the best possible", f"MMD at most {human_number(bound.mmd_upper)}"]
+    fraction, whose = bound.fraction, ""
+    if grade is not None:
+        fraction = grade.best_mmd / bound.mmd_upper if bound.mmd_upper > 0 else 1.0
+        whose = "the best found has "
+    percent = min(math.floor(100 * fraction + 1e-9), 100)  # down: "at least" has to be true
+    clauses = [
+        f"{whose}at least {percent}% of the best possible",
+        f"MMD at most {human_number(bound.mmd_upper)}",
+    ]
     if bound.kernel != "exact":
         clauses.append("for the Nystrom kernel only")
     return Row("bound", tuple(clauses))
@@ -187,7 +208,8 @@ def _objective(report: Report) -> Row:
     phases = Counter(point.phase for point in report.trace[1:])
     steps = " + ".join(f"{human_count(count)} {phase}" for phase, count in phases.items()) or "no"
     if report.trace:  # a split that was not searched for has none
-        clauses.append(f"{steps} {'step' if phases.total() == 1 else 'steps'}")
+        to = "" if report.graded is None else " to the best found"
+        clauses.append(f"{steps} {'step' if phases.total() == 1 else 'steps'}{to}")
     if len(report.restarts) > 1:
         clauses.append(f"best of {human_count(len(report.restarts))} starts")
     unfinished = sum(not restart.converged for restart in report.restarts)
@@ -246,7 +268,10 @@ def _missed_cell(cell: CellSummary) -> str:
     return f"{name or 'all rows'}{where}: {found}, wanted {wanted}"
 
 
-def _certificate(certificate: Certificate | None) -> Row:
+def _certificate(report: Report) -> Row:
+    certificate = report.certificate
+    if report.graded is not None:
+        return Row("certificate", ("none: a graded split is not locally optimal",), "")
     if certificate is None:
         return Row("certificate", ("none asked for",), "")
     if certificate.backend == "cbc":

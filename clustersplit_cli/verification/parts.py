@@ -22,7 +22,7 @@ from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.local.context import LocalFound
 from clustersplit_cli.pipeline.local.engine import prepared_partition
 from clustersplit_cli.pipeline.local.partition import LocalPartition
-from clustersplit_cli.pipeline.result import Searched
+from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.pipeline.run import assess
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Progress, Stopwatch, silent
@@ -30,7 +30,7 @@ from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.files import check_ids, stored_type
 from clustersplit_cli.verification.indices import named_rows
-from clustersplit_cli.verification.run import check_by_definition
+from clustersplit_cli.verification.run import again_with_search, check_by_definition, stated_best
 from clustersplit_cli.verification.stated import check_account, check_stated, differences
 
 Indices = NDArray[np.int64]
@@ -103,11 +103,11 @@ def verify_parts(
         yield from check_account(claim.report)
         yield Check("identical rows", SKIPPED, "of parts, any of them may have any of the identical rows")
         if rerun:
-            found = context.refine(context.explore())
+            found, result = again_with_search(context, claim.config)
             changed = dataset.rows[found.labels != labels]
             faults = [f"rows {named_rows(changed)} go to other parts"] if len(changed) else []
-            again = _recompute(claim, context, found, context.account(found))
-            for key in ("trace", "search", "restarts"):
+            again = _as_report(result)
+            for key in ("trace", "search", "restarts", "graded"):
                 faults += differences(claim.report.get(key), again[key], key)
             how = "; ".join(faults[:_NAMED]) or "the same parts, trace and restarts"
             yield Check("search again", FAILED if faults else OK, how)
@@ -224,9 +224,10 @@ def _said_to_converge(report: Mapping[str, Any]) -> bool:
         return True
 
 
-def _recompute(
-    claim: PartedClaim, context: LocalPartition, found: LocalFound, searched: Searched | None = None
-) -> dict[str, Any]:
-    result = assess(context, found, claim.config, searched)
+def _recompute(claim: PartedClaim, context: LocalPartition, found: LocalFound) -> dict[str, Any]:
+    return _as_report(assess(context, found, claim.config, best=stated_best(claim.report)))
+
+
+def _as_report(result: RunResult) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(render_json(summarize(result, Stopwatch())))
     return report

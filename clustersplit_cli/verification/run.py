@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.context import requirements_of
-from clustersplit_cli.pipeline.local.context import BY_THRESHOLD, LocalContext
+from clustersplit_cli.pipeline.local.context import BY_THRESHOLD, LocalContext, LocalFound
 from clustersplit_cli.pipeline.local.engine import prepared_split
+from clustersplit_cli.pipeline.local.partition import LocalPartition
 from clustersplit_cli.pipeline.local.split import LocalSplit
 from clustersplit_cli.pipeline.result import RunResult
-from clustersplit_cli.pipeline.run import assess
+from clustersplit_cli.pipeline.run import assess, grade
 from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports.json_report import render_json
@@ -39,6 +41,7 @@ from clustersplit_cli.verification.indices import (
 from clustersplit_cli.verification.stated import check_account, check_stated, differences
 
 SIGMAS = 6.0
+CHANCE = "chance has a say in a graded split, among identical rows too"
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,26 @@ def verify_split(indices: IndexFiles, dataset: Dataset, options: CheckedOptions)
 def _recompute(claim: Claim, context: LocalSplit, members: Members) -> RunResult:
     """Measure the given split through the pipeline's own functions; how it was found is not looked at."""
     found = context.measure(members, converged=said_to_converge(claim.report))
-    return assess(context, found, {**claim.config, "leave": claim.report["config"].get("leave")})
+    config = {**claim.config, "leave": claim.report["config"].get("leave")}
+    return assess(context, found, config, best=stated_best(claim.report))
+
+
+def stated_best(report: Mapping[str, Any]) -> tuple[float, float] | None:
+    """MMD and Psi of the best split that a graded one refers to, which only a new search could tell."""
+    grade = report["graded"]
+    return None if grade is None else (grade["best_mmd"], grade["best_psi"])
+
+
+def again_with_search(
+    context: LocalSplit | LocalPartition, config: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[LocalFound, RunResult]:
+    """Search again with the same seed, and grade what is found if that is asked for."""
+    found = context.refine(context.explore())
+    searched, best = context.account(found), None
+    if context.options.is_graded:
+        found, graded = grade(context, found, context.random_baseline(found))
+        best = graded.scale.best, graded.best_psi
+    return found, assess(context, found, config, searched, best)
 
 
 def _as_report(result: RunResult) -> dict[str, Any]:
@@ -180,6 +202,8 @@ def check_by_definition(report: Mapping[str, Any], context: LocalContext, labels
 
 def _check_ties(context: LocalSplit, members: Members) -> Check:
     """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
+    if context.options.is_graded:
+        return Check("identical rows", SKIPPED, CHANCE)
     if context.requirements.units is not None:
         return Check("identical rows", SKIPPED, "units of rows stay together")
     wrong = context.dataset.rows[context.lowest_rows_first(members) != members]
@@ -192,11 +216,11 @@ def _check_ties(context: LocalSplit, members: Members) -> Check:
 
 def _check_rerun(report: Mapping[str, Any], context: LocalSplit, members: Members) -> Check:
     """Search again with the same seed: the split and the account of the search must be the same."""
-    found = context.refine(context.explore())
+    found, result = again_with_search(context)
     wrong = context.dataset.rows[found.members != members]
     faults = [f"rows {named_rows(wrong)} go to the other side"] if len(wrong) else []
-    again = _as_report(assess(context, found, {}, context.account(found)))
-    for key in ("trace", "search", "restarts"):
+    again = _as_report(result)
+    for key in ("trace", "search", "restarts", "graded"):
         faults += differences(report.get(key), again[key], key)
     if faults:
         return Check("search again", FAILED, "; ".join(faults[:3]))

@@ -26,6 +26,7 @@ ALIKE = 1e-6
 _NOISE = {"identity_residual": 1e-6, "gap": 1e-7}
 """Numbers that are nothing but rounding are compared by size, not by digits."""
 _LOOSE = {"mmd_mean": 1e-5, "mmd_sd": 1e-3, "mmd_squared_unbiased": 1e-5, "standard_error": 1e-5}
+_LOOSE |= {"random_mmd": 1e-5, "asked": 1e-5, "severity_reached": 1e-4}
 """Random splits are measured in the precision of the search; subsamples are small."""
 _LOOSE |= {"mmd_upper": 1e-5, "fraction": 1e-5}
 """Eigensolvers stop at a tolerance."""
@@ -46,6 +47,7 @@ COMPARED = {
     "config": "configuration",
     "plan": "geometry",
     "parts": "parts",
+    "graded": "severity",
 }
 """Top-level keys of the report that follow from the input, the index files and the configuration alone."""
 OF_WORKERS = ("versions_differ", "worker_not_used")
@@ -95,8 +97,8 @@ def check_stated(
     for key, name in COMPARED.items():
         if key not in recomputed:
             continue
-        if key == "parts" and recomputed[key] is None and stated.get(key) is None:
-            continue  # a split in two
+        if key in ("parts", "graded") and recomputed[key] is None and stated.get(key) is None:
+            continue  # a split in two, or one that is not graded
         noise = _rounding_of(recomputed) if key in _ROUNDED else {}
         both = stated[key], recomputed[key]
         if key == "warnings":
@@ -200,23 +202,30 @@ def _are_close(one: str, other: str) -> bool:
     return abs(a - b) <= Decimal(1).scaleb(last)
 
 
+def best_psi(report: Mapping[str, Any]) -> float:
+    """The objective at which the search ended; that of a graded split is another."""
+    grade = report["graded"]
+    return float(report["objective"]["psi"] if grade is None else grade["best_psi"])
+
+
 def check_account(report: Mapping[str, Any]) -> Iterator[Check]:
     """Check what a report says of the search and of the machine against what else it says."""
     searched = report["search"] is not None
     for name, faults, fine in (
         ("trace", _trace_faults, f"{len(report['trace'])} points, never rising, ending at the stated Psi"),
         ("restarts", _restart_faults, f"{len(report['restarts'])}, none better than the winner"),
+        ("range", _range_faults, "its upper end is where the search ended, and within the bound"),
         ("engine and plan", _plan_faults, "agree with the configuration"),
     ):
         wrong = list(faults(report))
         if wrong:
             yield Check(name, FAILED, "; ".join(wrong[:_DIFFERENCES_NAMED]))
-        elif searched or faults is _plan_faults:
+        elif faults is _plan_faults or (searched and (faults is not _range_faults or report["graded"])):
             yield Check(name, OK, fine)
 
 
 def _trace_faults(report: Mapping[str, Any]) -> Iterator[str]:
-    trace, psi = report["trace"], report["objective"]["psi"]
+    trace, psi = report["trace"], best_psi(report)
     if report["search"] is None:
         if trace or report["config"].get("strategy") is None:
             yield "the report says nothing of a search" + (", and has a trace" if trace else "")
@@ -256,7 +265,7 @@ def _restart_faults(report: Mapping[str, Any]) -> Iterator[str]:
     names = [run["start"] for run in restarts]
     if len(set(names)) < len(names):
         yield "two restarts have the same name"
-    psi, scatter = report["objective"]["psi"], abs(report["objective"]["ssq_total"])
+    psi, scatter = best_psi(report), abs(report["objective"]["ssq_total"])
     slack = _COARSE * scatter
     if search["winner"] not in names:
         yield f"the winner {search['winner']} is none of the restarts"
@@ -276,6 +285,18 @@ def _restart_faults(report: Mapping[str, Any]) -> Iterator[str]:
         squared = _squared_by_scatter(report, run["psi"])
         if squared is not None and abs(run["mmd"] ** 2 - max(squared[0], 0.0)) > _COARSE * squared[1]:
             yield f"start {run['start']} has MMD {run['mmd']}, and by its Psi {max(squared[0], 0.0) ** 0.5}"
+
+
+def _range_faults(report: Mapping[str, Any]) -> Iterator[str]:
+    """The upper end of the range of severities is the MMD at which the search ended."""
+    grade, bound = report["graded"], report["bound"]
+    if grade is None:
+        return
+    best, squared = grade["best_mmd"], _squared_by_scatter(report, grade["best_psi"])
+    if squared is not None and abs(best**2 - max(squared[0], 0.0)) > AVERAGED * squared[1]:
+        yield f"graded.best_mmd is {best}, and by its Psi {max(squared[0], 0.0) ** 0.5}"
+    if bound and best > bound["mmd_upper"] * (1.0 + _LOOSE["mmd_upper"]):
+        yield f"graded.best_mmd is {best}, above the bound {bound['mmd_upper']}"
 
 
 def _squared_by_scatter(report: Mapping[str, Any], psi: float) -> tuple[float, float] | None:

@@ -20,6 +20,7 @@ RUNS: dict[str, str] = {
     "cbc": "split feats.parquet --restarts 2 --solver cbc --effort fast",
     "parts": "split feats.parquet --restarts 2 --parts train=0.6,val=0.4 --effort fast",
     "folds": "kfold feats.parquet --restarts 2 --k 3 --effort fast",
+    "graded": "split feats.parquet --restarts 2 --severity 0.5 --effort fast",
     "stream": "split feats.parquet --restarts 2 --engine stream --nystrom 10",
     "random": "baseline random feats.parquet",
     "domain": "baseline leave-one-domain-out feats.parquet --leave x",

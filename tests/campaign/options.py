@@ -158,6 +158,8 @@ MAKERS: dict[str, Maker] = {
     ),
     "--force-train": lambda rng, place: place.rows(rng),
     "--force-val": lambda rng, place: place.rows(rng),
+    "--severity": _among(0, 0.25, 0.5, 0.9, 1, "1e-9", 1.5),
+    "--at-mmd": _among(0, 0.1, 0.3, 1, "1e9"),
     "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial"),
     "--gamma": _among("scale", "1/d", "median", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"),
     "--degree": _among(1, 2, 3, 5, 10, 100),
@@ -284,6 +286,7 @@ OFTEN: dict[str, float] = {
     "--force-val": 0.05,
     "--id": 0.06,
     "--parts": 0.1,
+    "--at-mmd": 0.02,
     "--html": 0.03,
     "--memory": 0.03,
     "--command": 0.05,
@@ -370,6 +373,8 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
     }
     drops |= {"--degree"} if kernel != "polynomial" else set()
     drops |= {"--spill"} if values.get("--engine") in (None, "auto", "local") else set()
+    drops |= {"--at-mmd"} if "--severity" in values else set()
+    drops |= {"--certify"} if {"--severity", "--at-mmd"} & set(values) else set()
     drops |= {"--gamma"} if kernel in ("linear", "cosine") else set()
     drops |= {"--engine", "--spill"} if not in_pieces or "--parts" in values or "--k" in values else set()
     drops |= {"--holdout", "--rounding", "--bound", "--id"} if "--parts" in values else set()

@@ -18,7 +18,7 @@ from tests.campaign.process import call, fresh, run
 from tests.campaign.tables import Random, one_of, pick
 
 KIND = 2
-FAMILIES = ("split", "tolerance", "balanced", "families", "keep-together", "pins", "parts", "folds")
+FAMILIES = ("split", "tolerance", "balanced", "families", "keep-together", "pins", "parts", "folds", "graded")
 CLOSE = {"float32": 2e-6, "float64": 1e-8}
 """How near numbers come to their definition in float64, by the type of the features that the kernel keeps."""
 SAME = {"float32": 2e-6, "float64": 1e-9}
@@ -115,6 +115,8 @@ def make(seed: int, number: int) -> Problem:
     elif kind == "folds":
         k = int(one_of(rng, [2, 3, 3, 4]))
         words += ["--k", str(k)]
+    elif kind == "graded":
+        words += ["--severity", one_of(rng, ["0", "0.25", "0.5", "0.9"])]
     kernel = one_of(rng, ["rbf", "rbf", "laplacian", "linear", "cosine", "polynomial"])
     gamma = one_of(rng, ["scale", "1/d", "0.5", "2"])
     degree = int(one_of(rng, [1, 2, 3]))
@@ -235,6 +237,7 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     for rule, detail in (
         *_wrong_numbers(problem, K, labels, report),
         *_wrong_counts(problem, labels, report, labelings),
+        *_wrong_grade(problem, report),
     ):
         outcome.add(f"{problem.kind}: {rule}", detail)
     if not outcome.findings:
@@ -282,12 +285,32 @@ def _wrong_numbers(
     if problem.k == 2 and abs(between - weights[0] / problem.n * squares[0]) > problem.close * size:
         yield "the oracle itself breaks the identity", f"{between} {weights[0] / problem.n * squares[0]}"
     trace = [step["psi"] for step in report["trace"]]
+    end = report["objective"]["psi"] if report["graded"] is None else report["graded"]["best_psi"]
     if any(value is None for value in trace):
         yield "the trace has a hole", str(trace)
     elif any(after > before + problem.close * size for before, after in pairwise(trace)):
         yield "the trace rises", str(trace)
-    elif trace and abs(trace[-1] - report["objective"]["psi"]) > problem.close * size:
-        yield "the trace does not end at Psi", f"{trace[-1]!r} {report['objective']['psi']!r}"
+    elif trace and abs(trace[-1] - end) > problem.close * size:
+        yield "the trace does not end at Psi", f"{trace[-1]!r} {end!r}"
+
+
+def _wrong_grade(problem: Problem, report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where a graded split is not where it says it is on its scale."""
+    grade = report["graded"]
+    if (grade is not None) != (problem.kind == "graded"):
+        yield "a grade that nobody asked for, or none", str(grade)
+    if grade is None:
+        return
+    width = max(grade["best_mmd"] - grade["random_mmd"], 0.0)
+    near = 1e-6 * grade["random_mmd"]
+    missed = any(warning["code"] == "severity_missed" for warning in report["warnings"])
+    off = abs(grade["reached"] - grade["asked"])
+    if missed != (off > 0.01 * width + near) and abs(off - 0.01 * width) > near:
+        yield "a graded split is off, or said to be", str(grade)
+    if abs(grade["asked"] - grade["random_mmd"] - grade["severity"] * width) > 1e-12 + near:
+        yield "what was asked for is not on the scale", str(grade)
+    if grade["reached"] != report["mmd"]["value"]:
+        yield "two MMDs of one split", str(grade)
 
 
 def _reach(problem: Problem, tolerance: Fraction, codes: Labels) -> tuple[Labels, Labels]:
@@ -468,6 +491,10 @@ def _compare_with_best(
     parts = [np.flatnonzero(labels == part) for part in range(problem.k)]
     size = max(oracle.scatter(K, np.arange(problem.n)), 1e-12)
     reached = oracle.psi(K, parts)
+    if report["graded"] is not None:  # the search ended elsewhere
+        if reached < best - 1e-6 * size:
+            outcome.add("graded: better than the best", f"{reached!r} {best!r}")
+        reached = report["graded"]["best_psi"]
     if reached < best - 1e-6 * size:
         outcome.add(f"{problem.kind}: better than the best", f"{reached!r} {best!r}")
     is_large = " beyond enumeration" if problem.n > 12 else ""

@@ -108,6 +108,8 @@ def test_defaults_are_reported_as_what_they_became(split: Split, folder: Path) -
         "force_val": None,
         "format": ["npy"],
         "holdout": 0.2,
+        "severity": 1.0,
+        "at_mmd": None,
         "kernel": "rbf",
         "degree": None,
         "standardize": "none",

@@ -24,6 +24,7 @@ MADE = {
     "groups": ("split", "feats.parquet", "--keep-together", "id", "--force-val", "pins.txt", *QUICK),
     "kfold": ("kfold", "feats.parquet", "--k", "3", *QUICK),
     "parts": ("split", "feats.parquet", "--parts", "train=0.5,val=0.3,test=0.2", *QUICK),
+    "graded": ("split", "feats.parquet", "--severity", "0.5", *QUICK),
     "baseline": ("baseline", "random", "feats.parquet", "--quiet", "--out", "run"),
     "stream": ("split", "feats.parquet", "--engine", "stream", "--nystrom", "12", *QUICK),
 }

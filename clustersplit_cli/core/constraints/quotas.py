@@ -276,7 +276,7 @@ def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
     exact = [[share * int(size) for share in shares] for size in cells.sizes]
     floors = np.array([[int(value) for value in row] for row in exact], dtype=np.int64)
     rest = np.array([[float(value - int(value)) for value in row] for row in exact])
-    totals = _largest_remainders([share * n for share in shares], n)
+    totals = largest_remainders([share * n for share in shares], n)
     per_cell, per_part = cells.sizes - floors.sum(axis=1), np.array(totals) - floors.sum(axis=0)
     rows = sparse.kron(sparse.identity(n_cells), np.ones((1, k)))
     columns = sparse.kron(np.ones((1, n_cells)), sparse.identity(k))
@@ -294,7 +294,7 @@ def _rounded(cells: Cells, shares: Sequence[Fraction]) -> NDArray[np.int64]:
     return np.asarray(floors + up)
 
 
-def _largest_remainders(exact: Sequence[Fraction], total: int) -> list[int]:
+def largest_remainders(exact: Sequence[Fraction | float], total: int) -> list[int]:
     """Round numbers that add up to a whole one so that they still do."""
     rounded = [int(value) for value in exact]
     by_remainder = sorted(range(len(exact)), key=lambda i: (rounded[i] - exact[i], i))

@@ -140,8 +140,12 @@ class Coupling:
 
     def random_splits(self, streams: Sequence[np.random.Generator]) -> Members:
         """Draw one split of the rows per stream that meets all bounds, by random keys; shape (n, r)."""
+        return self.drawn(self.keys(streams))
+
+    def drawn(self, costs: NDArray[np.float64]) -> Members:
+        """Splits of the rows, (n, r), that meet all bounds at low costs (atoms, r), outside a search."""
         starter = replace(self, account=ProgramAccount()).starter()  # these programs are none of the search's
-        return self.to_rows(starter.choose(self.keys(streams)))
+        return self.to_rows(starter.choose(costs))
 
     def keys(self, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
         """Random costs, as much per atom as it has rows; shape (atoms, r)."""

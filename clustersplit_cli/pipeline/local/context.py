@@ -109,6 +109,14 @@ class LocalContext(ABC):
                 self.workers,
             )
 
+    def with_parts(self, found: LocalFound, parts: NDArray[Any]) -> LocalFound:
+        """Other parts than a search found, measured."""
+        return self.measure(parts, converged=found.converged)
+
+    @abstractmethod
+    def measure(self, parts: NDArray[Any], *, converged: bool = True) -> LocalFound:
+        """Measure a partition: the part of every row."""
+
     def engine_summary(self, found: Any) -> EngineSummary | None:
         """Nothing: all rows are in memory."""
         return None

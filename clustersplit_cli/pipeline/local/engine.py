@@ -75,7 +75,7 @@ class LocalEngine:
         cbc_version()  # the report states it, and asking takes a process
         if not isinstance(surveyed, Requirements) or not surveyed.separates:
             return None
-        return AssignmentProgram(surveyed.working) if by_cbc(surveyed.n, self.options.certify) else None
+        return AssignmentProgram(surveyed.working) if by_cbc(surveyed.n, self.options.certification) else None
 
     def prepare(self, surveyed: Any) -> LocalSplit | LocalPartition:
         """Hold the kernel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ from clustersplit_cli.core.search.partition import (
 )
 from clustersplit_cli.core.search.partition_search import search_partition
 from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.core.severity import PartPath, Path, standardized
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import LocalContext, LocalFound, Parts, by_cbc
 from clustersplit_cli.pipeline.notices import about_convergence, about_parts
@@ -118,9 +120,23 @@ class LocalPartition(LocalContext):
                 parts, evaluate_partition(self.kernel.geometry, parts, self.quotas.k), converged
             )
 
+    def paths(self, found: LocalFound, draw: int = 0) -> Iterator[Path[Labels]]:
+        """Ways from random partitions to the best one, to look for graded ones along."""
+        costs = found.measured.costs
+        towards = standardized(costs - costs.mean(axis=1, keepdims=True), self.quotas.cells)
+        units = self.units
+        if units is not None:
+            towards = np.stack([np.bincount(units.units, weights=part) for part in towards.T], axis=1)
+        counts = self.quotas.counts(found.labels)
+        for stream in self.streams.noise(draw):
+            noise = stream.standard_normal(towards.shape)
+            if units is not None:
+                noise *= units.sizes[:, None]
+            yield PartPath(self.kernel.geometry, self.assigner, units, towards, noise, counts)
+
     def certify(self, found: LocalFound, program: Any = None) -> FixedPoint | None:
         """Solve the assignment step at the partition's own centroids; not where rows stay together."""
-        how = self.options.certify
+        how = self.options.certification
         with self.watch.step("certificate"):
             if how == "never" or self.units is not None:
                 return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +30,7 @@ from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, SearchContext, evaluate
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
+from clustersplit_cli.core.severity import CoupledPath, Path, SplitPath, normal, standardized
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import (
@@ -180,9 +182,27 @@ class LocalSplit(LocalContext):
         with self.watch.step("measure"):
             return LocalFound(parts.astype(np.int64), evaluate(self.problem, parts.astype(bool)), converged)
 
+    def paths(self, found: LocalFound, draw: int = 0) -> Iterator[Path[Members]]:
+        """Ways from random splits to the best one, to look for graded splits along."""
+        problem, asked = self.problem, self.requirements
+        witness = found.measured.witness
+        if asked.separates:
+            towards = -standardized(witness, problem.constraints.cells)
+            counts = problem.constraints.counts(found.members)
+            for stream in self.streams.noise(draw):
+                yield SplitPath(problem, towards, normal(stream.random(problem.n)), counts)
+            return
+        towards = -standardized(witness, of_size(problem.n, 0).cells)
+        if asked.units is not None:
+            towards = np.asarray(np.bincount(asked.units, weights=towards), dtype=np.float64)
+        for stream in self.streams.noise(draw):
+            # Uniform noise, as random splits have: at the variance of the witness.
+            noise = 12**0.5 * self.coupling.keys([stream])[:, 0]
+            yield CoupledPath(problem, self.coupling, towards, noise)
+
     def certify(self, found: LocalFound, program: AssignmentProgram | None = None) -> FixedPoint | None:
         """Solve the assignment program at the split's own centroids."""
-        how, asked = self.options.certify, self.requirements
+        how, asked = self.options.certification, self.requirements
         with self.watch.step("certificate"):
             if asked.separates:
                 return certify(found.measured, found.members, self.problem.constraints, how, program)

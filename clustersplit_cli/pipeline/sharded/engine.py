@@ -63,6 +63,7 @@ from clustersplit_cli.pipeline.local.context import SUBSAMPLE_ROWS
 from clustersplit_cli.pipeline.local.split import COSTLY_BOUND
 from clustersplit_cli.pipeline.notices import about_cells
 from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
+from clustersplit_cli.pipeline.sharded.grades import ShardedPath, witness_spreads
 from clustersplit_cli.pipeline.sharded.prepare import (
     ShardedKernel,
     Surveyed,
@@ -338,13 +339,25 @@ class ShardedContext:
             problem, split = self.measure_rule(parts)
         return ShardedFound(problem, Refined(split, (split.state.psi,), 0, converged, None))
 
+    def paths(self, found: ShardedFound, draw: int = 0) -> Iterator[ShardedPath]:
+        """Ways from random splits to the best one, to look for graded splits along."""
+        best = found.refined.split
+        spreads = witness_spreads(self.kernel, best, self.engine.workers)
+        for stream in self.kernel.streams.noise(draw):
+            yield ShardedPath(found.problem, best, spreads, stream.bit_generator.state)
+
+    def with_parts(self, found: ShardedFound, parts: Rule) -> ShardedFound:
+        """Another split than the search found, measured."""
+        (split,) = measure(found.problem, parts)
+        return replace(found, refined=replace(found.refined, split=split, proposal=None))
+
     def has_converged(self, found: ShardedFound, certificate: FixedPoint | None) -> bool:
         """Whether nothing, or nothing worth a pass, was left to gain."""
         return found.refined.converged or (certificate is not None and certificate.status == "optimal")
 
     def certify(self, found: ShardedFound, program: Any = None) -> FixedPoint | None:
         """Compare with both orientations of the assignment step."""
-        if self.options.certify == "never":
+        if self.options.certification == "never":
             return None
         with self.watch.step("certificate"):
             proposal = found.refined.proposal
