@@ -457,7 +457,8 @@ def cluster_parts(
 
     Parameters
     ----------
-    parts : the share of every part, such as `{"train": 0.7, "val": 0.15, "test": 0.15}`; they add up to 1.
+    parts : the share of every part, such as `{"train": 0.7, "val": 0.15, "test": 0.15}`; they add up to 1. Of
+        a part with a share such as `"0.15:random"` chance chooses the rows, and the others are driven apart.
     force_train, force_val : rows that must be in the parts of these names.
 
     Raises
@@ -476,10 +477,9 @@ def cluster_parts(
     given = dict(locals())
     with in_python_words():
         text = _parts_text(parts)
-        from clustersplit_cli.core.constraints.quotas import parse_parts
         from clustersplit_cli.pipeline.context import PartitionOptions
 
-        into = PartitionOptions(parts=parse_parts(text))
+        into = PartitionOptions.of_text(text)
         dataset, options, said = prepared(given)
         return _partition(dataset, options, into, {**reading_config(dataset, said), "parts": text})
 

@@ -148,7 +148,8 @@ OPTIONS: dict[str, Option] = {
             "parts",
             CONSTRAINTS,
             "NAME=SHARE,...",
-            "Parts to make instead of train and val, such as train=0.7,val=0.15,test=0.15.",
+            "Parts to make instead of train and val, such as train=0.7,val=0.15,test=0.15; one such as "
+            "test=0.15:random is drawn at random, and the others are driven apart.",
         ),
         integer("k", CONSTRAINTS, "Number of folds.", metavar="K", default=5),
         Option(

@@ -24,7 +24,6 @@ from clustersplit_cli.cli.engine import (
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, print_to_stdout
 from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
-from clustersplit_cli.core.constraints.quotas import parse_parts
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import open_layout
@@ -303,7 +302,7 @@ def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
 
 def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOptions:
     """Read `--parts`; options that only a split in two has are refused."""
-    parts = parse_parts(given["parts"])
+    into = PartitionOptions.of_text(given["parts"])
     idle = {
         "--h": holdout_said,
         "--rounding": given["rounding"] is not None,
@@ -312,7 +311,7 @@ def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOpt
     if any(idle.values()):
         names = ", ".join(name for name, is_given in idle.items() if is_given)
         raise UsageError(f"{names} cannot be combined with --parts", hint="drop one or the other")
-    return PartitionOptions(parts=parts)
+    return into
 
 
 def folds(given: Mapping[str, Any]) -> PartitionOptions:

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells
 from clustersplit_cli.core.constraints.groups import GroupParts, form_parts
-from clustersplit_cli.core.constraints.quotas import Quotas, fold_quotas, part_quotas
+from clustersplit_cli.core.constraints.quotas import (
+    Quotas,
+    fold_quotas,
+    parse_parts,
+    part_quotas,
+    random_parts,
+)
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.duplicates import row_identities
 from clustersplit_cli.core.geometry.dense import dense_geometry
@@ -67,11 +73,12 @@ class Streams:
     low_rank: np.random.Generator
     search: np.random.Generator
     grades: np.random.Generator
+    parts: np.random.Generator
 
     @classmethod
     def from_seed(cls, seed: int) -> Streams:
         """Spawn all streams from one seed."""
-        landmarks, samples, baseline, low_rank, search, grades = np.random.default_rng(seed).spawn(6)
+        landmarks, samples, baseline, low_rank, search, grades, parts = np.random.default_rng(seed).spawn(7)
         return cls(
             landmarks,
             samples,
@@ -79,6 +86,7 @@ class Streams:
             low_rank,
             search,
             grades,
+            parts,
         )
 
     def noise(self, draw: int) -> list[np.random.Generator]:
@@ -171,10 +179,16 @@ def requirements_of(dataset: Dataset, options: CheckedOptions, workers: Workers)
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """What a partition is into: folds, or parts with names and shares."""
+    """What a partition is into: folds, or parts with names and shares, some of them drawn at random."""
 
     folds: int | None = None
     parts: tuple[tuple[str, Fraction], ...] = ()
+    random: tuple[str, ...] = ()
+
+    @classmethod
+    def of_text(cls, text: str) -> PartitionOptions:
+        """Read `--parts`."""
+        return cls(parts=parse_parts(text), random=random_parts(text))
 
     def quotas(self, dataset: Dataset, options: CheckedOptions) -> Quotas:
         """Give every part its share of every cell."""
@@ -208,9 +222,10 @@ class PartitionOptions:
 
     def arranged(self, dataset: Dataset, options: CheckedOptions) -> tuple[Quotas, GroupParts | None]:
         """The same, and where rows stay together, units that meet them within a tolerance."""
-        quotas = self.quotas(dataset, options)
+        quotas, stream = self.quotas(dataset, options), Streams.from_seed(options.seed).parts
+        drawn = [quotas.names.index(name) for name in self.random]
         if dataset.together is None:
-            return quotas, None
+            return quotas.drawing(drawn, stream) if drawn else quotas, None
         refused = {
             "--solver cbc": options.solver == "cbc",
             "--certify always": options.certify == "always",
@@ -228,6 +243,7 @@ class PartitionOptions:
         if pins is not None:
             quotas = replace(quotas, pinned=pins)
         found = form_parts(quotas, units, options.tolerance.general)
+        found = found.drawing(drawn, stream) if drawn else found
         return found.quotas, found
 
     @property
@@ -247,6 +263,11 @@ class PartitionOptions:
                 raise UsageError(
                     f"--force-{name} has no effect, because no part is named {name}",
                     hint=f"name one of --parts {name}",
+                )
+            if forced.any() and name in self.random:
+                raise UsageError(
+                    f"--force-{name} cannot be combined with {name}:random in --parts",
+                    hint="force rows into other parts, or do not draw this one",
                 )
             if forced.any():
                 pins[forced] = names.index(name)

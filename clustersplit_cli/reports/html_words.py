@@ -318,7 +318,10 @@ def parts_tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
         spread = human_count(least) if least == most else f"{human_count(least)} to {human_count(most)}"
         remark = f"of {spread} rows each"
     else:
-        remark = ", ".join(f"{each['name']} {human_count(each['size'])}" for each in parts)
+        remark = ", ".join(
+            f"{each['name']} {human_count(each['size'])}{' at random' if each['drawn'] else ''}"
+            for each in parts
+        )
     far, near = max(parts, key=lambda each: each["mmd_rest"]), min(rest)
     grade = report["graded"]
     return (

@@ -265,12 +265,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class PartSummary:
-    """One of several parts; `mmd_rest` is the MMD between it and all other rows."""
+    """One of several parts; `mmd_rest` is the MMD between it and all other rows.
+
+    `drawn`: chance chose its rows, before the others were driven apart.
+    """
 
     name: str
     share: float
     size: int
     mmd_rest: float
+    drawn: bool = False
 
 
 @dataclass(frozen=True)

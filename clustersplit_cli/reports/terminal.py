@@ -125,7 +125,8 @@ def _sizes(report: Report) -> list[Row]:
     if report.parts is not None:
         for row, part in enumerate(report.parts.parts):
             distance = f"MMD {human_number(part.mmd_rest)} to the rest"
-            rows[row] = replace(rows[row], clauses=(*rows[row].clauses, distance))
+            chance = ("drawn at random",) if part.drawn else ()
+            rows[row] = replace(rows[row], clauses=(*rows[row].clauses, distance, *chance))
     return rows
 
 

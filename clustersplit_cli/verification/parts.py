@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.groups import GroupParts
-from clustersplit_cli.core.constraints.quotas import Quotas, parse_parts
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.runs import read_indices
 from clustersplit_cli.errors import InputError
@@ -56,9 +56,7 @@ class PartedClaim:
 def stated_partition(config: Mapping[str, Any]) -> PartitionOptions:
     """What the options of a report say was made."""
     k = config.get("k")
-    return (
-        PartitionOptions(folds=k) if k is not None else PartitionOptions(parts=parse_parts(config["parts"]))
-    )
+    return PartitionOptions(folds=k) if k is not None else PartitionOptions.of_text(config["parts"])
 
 
 def verify_parts(
@@ -91,8 +89,10 @@ def verify_parts(
     if dataset.ids is not None:
         yield check_ids(claim.directory, claim.formats, parts, dataset)
     yield check_counts(quotas, quotas.counts(labels))
-    if (quotas.pinned >= 0).any():
+    if quotas.forced.any():
         yield _check_pins(quotas, labels)
+    if quotas.drawn:
+        yield _check_drawn(quotas, labels)
     if units is not None:
         yield _check_units(units, labels)
     with prepared_partition(dataset, options, claim.into, progress) as context:
@@ -197,11 +197,21 @@ def check_counts(quotas: Quotas, counts: Labels) -> Check:
 
 def _check_pins(quotas: Quotas, labels: Labels) -> Check:
     """Check that forced rows are in the parts they are forced into."""
-    forced = quotas.pinned >= 0
+    forced = quotas.forced
     astray = int((labels[forced] != quotas.pinned[forced]).sum())
     if astray:
         return Check("forced rows", FAILED, f"{astray} rows are not in the part they are forced into")
     return Check("forced rows", OK, f"all {int(forced.sum())} in place")
+
+
+def _check_drawn(quotas: Quotas, labels: Labels) -> Check:
+    """Check that the parts that chance chose have the rows that the seed gives them."""
+    names = ", ".join(quotas.names[part] for part in quotas.drawn)
+    drawn = np.isin(quotas.pinned, quotas.drawn)
+    astray = int((labels[drawn] != quotas.pinned[drawn]).sum())
+    if astray:
+        return Check("random parts", FAILED, f"{astray} rows that the seed draws for {names} are elsewhere")
+    return Check("random parts", OK, f"{names}: {int(drawn.sum())} rows, those that the seed draws")
 
 
 def _check_units(units: GroupParts, labels: Labels) -> Check:

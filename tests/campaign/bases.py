@@ -19,6 +19,7 @@ RUNS: dict[str, str] = {
     "nystrom": "split feats.parquet --restarts 2 --nystrom 10 --effort fast --certify never",
     "cbc": "split feats.parquet --restarts 2 --solver cbc --effort fast",
     "parts": "split feats.parquet --restarts 2 --parts train=0.6,val=0.4 --effort fast",
+    "drawn": "split feats.parquet --restarts 2 --parts train=0.5,val=0.3,test=0.2:random --effort fast",
     "folds": "kfold feats.parquet --restarts 2 --k 3 --effort fast",
     "graded": "split feats.parquet --restarts 2 --severity 0.5 --effort fast",
     "stream": "split feats.parquet --restarts 2 --engine stream --nystrom 10",

@@ -137,6 +137,8 @@ MAKERS: dict[str, Maker] = {
     ),
     "--parts": _among(
         "train=0.7,val=0.15,test=0.15",
+        "train=0.6,val=0.2,test=0.2:random",
+        "a=0.5:random,b=0.5",
         "a=0.5,b=0.5",
         "a=0.9,b=0.1",
         "a=0.3333333333,b=0.3333333333,c=0.3333333334",

@@ -64,6 +64,18 @@ class GroupParts:
         costs = rng.random((len(self.first), self.quotas.k)) * self.sizes[:, None]
         return np.asarray(self.cheaper(self.first, costs)[self.units])
 
+    def drawing(self, parts: Sequence[int], rng: np.random.Generator) -> GroupParts:
+        """Choose the units of some parts at random, and pin them."""
+        costs = rng.random((len(self.first), self.quotas.k)) * self.sizes[:, None]
+        labels = self.cheaper(self.first, costs)
+        lower, upper = self.quotas.lower.copy(), self.quotas.upper.copy()
+        counts, chosen = self.counts(labels), np.isin(labels, parts)
+        lower[:, parts] = upper[:, parts] = counts[:, parts]
+        pinned = np.where(chosen, labels, self.pinned)
+        rows = np.where(chosen[self.units], labels[self.units], self.quotas.pinned)
+        quotas = replace(self.quotas, lower=lower, upper=upper, pinned=rows, drawn=tuple(parts))
+        return replace(self, quotas=quotas, pinned=pinned, first=labels)
+
     def cheaper(self, labels: Labels, costs: Floats) -> Labels:
         """Exchange units while that lowers their total cost, (units, parts)."""
         current: Labels = labels.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -83,6 +83,7 @@ class Quotas:
     names, shares : of the parts.
     target, lower, upper : (cells, parts)
     pinned : (n,) the part that a row is forced into; -1: none. Empty where cells are known by sizes alone.
+    drawn : parts whose rows chance has chosen; they are pinned.
     """
 
     cells: Cells
@@ -92,6 +93,7 @@ class Quotas:
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
     pinned: NDArray[np.int64]
+    drawn: tuple[int, ...] = ()
 
     @classmethod
     def of_split(
@@ -134,6 +136,22 @@ class Quotas:
         )
         return ValidationQuotas(self.cells, target, lower, upper)
 
+    @property
+    def forced(self) -> NDArray[np.bool_]:
+        """Rows that were forced into a part, and not drawn for it."""
+        return (self.pinned >= 0) & ~np.isin(self.pinned, self.drawn)
+
+    def drawing(self, parts: Sequence[int], rng: np.random.Generator) -> Quotas:
+        """Choose the rows of some parts at random, every cell's target of them, and pin them."""
+        pinned, lower, upper = self.pinned.copy(), self.lower.copy(), self.upper.copy()
+        for part in parts:
+            for cell, rows in enumerate(np.split(self.cells.order, self.cells.offsets[1:-1])):
+                free = rng.permutation(rows[pinned[rows] < 0])
+                chosen = free[: self.target[cell, part]]
+                pinned[chosen] = part
+                lower[cell, part] = upper[cell, part] = len(chosen)
+        return replace(self, pinned=pinned, lower=lower, upper=upper, drawn=tuple(parts))
+
     def counts(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Rows of each cell in each part, (cells, parts); of a split in two, its validation rows will do."""
         flat = np.bincount(self.cells.codes * self.k + labels, minlength=self.target.size)
@@ -145,8 +163,11 @@ class Quotas:
         return np.asarray(((self.lower <= counts) & (counts <= self.upper)).all(axis=1))
 
 
+RANDOM = "random"
+
+
 def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
-    """Read `train=0.7,val=0.15,test=0.15`: shares that add up to 1, but for the rounding of decimals.
+    """Read `train=0.7,val=0.15,test=0.15:random`: shares that add up to 1, but for the rounding of decimals.
 
     >>> parse_parts("a=0.5,b=0.5")
     (('a', Fraction(1, 2)), ('b', Fraction(1, 2)))
@@ -155,8 +176,14 @@ def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
     parts: list[tuple[str, Fraction]] = []
     for piece in text.split(","):
         name, separator, share = piece.strip().partition("=")
+        share, colon, how = share.partition(":")
         if not separator or not name:
             raise UsageError(f"--parts '{piece.strip()}' is not NAME=SHARE", hint=example)
+        if colon and how != RANDOM:
+            raise UsageError(
+                f"--parts {piece.strip()}: '{how}' is no way to choose rows",
+                hint=f"for example {name}={share}:random",
+            )
         if not all(letter.isalnum() or letter in "-_" for letter in name) or name in _RESERVED:
             raise UsageError(
                 f"--parts '{name}' cannot name a file of rows",
@@ -174,9 +201,24 @@ def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
     total = sum((share for _, share in parts), Fraction(0))
     if abs(total - 1) > SLIP:
         raise UsageError(f"the shares of --parts add up to {float(total):.10g}, not to 1", hint=example)
+    if len(parts) - len(random_parts(text)) < FEWEST:
+        raise UsageError(
+            f"--parts '{text}' leaves fewer than two parts to drive apart",
+            hint="draw fewer parts at random; clustersplit baseline random draws all",
+        )
     # Thirds have no end as decimals: the last part makes up for what they lack.
     last, rest = parts[-1], parts[:-1]
     return (*rest, (last[0], last[1] + 1 - total))
+
+
+def random_parts(text: str) -> tuple[str, ...]:
+    """The names of the parts that are to be drawn at random.
+
+    >>> random_parts("train=0.7,val=0.15,test=0.15:random")
+    ('test',)
+    """
+    pieces = (piece.strip() for piece in text.split(","))
+    return tuple(piece.partition("=")[0] for piece in pieces if piece.endswith(f":{RANDOM}"))
 
 
 SLIP = Fraction(1, 10**9)

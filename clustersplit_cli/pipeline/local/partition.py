@@ -198,9 +198,9 @@ class LocalPartition(LocalContext):
         measured: PartitionMeasures = found.measured
         names, rest = self.quotas.names, np.sqrt(measured.rest_squared)
         parts = tuple(
-            summary.PartSummary(name, float(share), int(size), float(distance))
-            for name, share, size, distance in zip(
-                names, self.quotas.shares, measured.sizes, rest, strict=True
+            summary.PartSummary(name, float(share), int(size), float(distance), part in self.quotas.drawn)
+            for part, (name, share, size, distance) in enumerate(
+                zip(names, self.quotas.shares, measured.sizes, rest, strict=True)
             )
         )
         return Measures(
@@ -218,7 +218,7 @@ class LocalPartition(LocalContext):
         """Compare every cell's count in every part with its bounds."""
         quotas, labels = self.quotas, found.labels
         counted = summarize_counts(quotas, quotas.counts(labels))
-        forced = quotas.pinned >= 0
+        forced = quotas.forced
         pinned = None
         if forced.any():
             kept = bool((labels[forced] == quotas.pinned[forced]).all())
