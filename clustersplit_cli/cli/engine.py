@@ -54,6 +54,16 @@ def refuse_sharded(needing: Mapping[str, bool], cure: str | None = None) -> None
             raise needs_all_rows(name, cure) if cure else needs_all_rows(name)
 
 
+def refuse_for_sizes(options: EngineOptions, idle: Mapping[str, Any]) -> None:
+    """Refuse what has no effect where an engine only counts the rows of parts."""
+    named = [name for name, is_given in idle.items() if is_given]
+    if named:
+        raise UsageError(
+            f"{named[0]} has no effect on folds and parts with --engine {options.engine}, which only counts",
+            hint="leave it out, or use --engine local",
+        )
+
+
 def refuse_local_urls(options: EngineOptions, *, is_remote: bool) -> None:
     """Say that the local engine cannot read what is behind a URL."""
     if options.engine == LOCAL and is_remote:
@@ -98,9 +108,7 @@ def choose_engine(
     return ChosenEngine(chosen, reason, extent, memory)
 
 
-def choose_for_reading(
-    options: EngineOptions, request: ReadRequest, checked: CheckedOptions
-) -> tuple[EngineOptions, str]:
+def choose_for_reading(options: EngineOptions, request: ReadRequest, checked: CheckedOptions) -> ChosenEngine:
     """Do the same for work that reads all rows and needs no kernel."""
 
     def fits() -> None:
@@ -108,7 +116,7 @@ def choose_for_reading(
         if extent.n_rows is not None and extent.n_features is not None and extent.itemsize is not None:
             check_reading(extent.n_rows, extent.n_features, extent.itemsize, checked.budget)
 
-    return _choose(options, request, fits)[:2]
+    return ChosenEngine(*_choose(options, request, fits)[:2])
 
 
 def _choose(

@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from clustersplit_cli.cli.replay import reproducing_command
-from clustersplit_cli.data.destination import output_error, resolve
+from clustersplit_cli.data.destination import Destination, output_error, resolve
 from clustersplit_cli.data.publish import check_destination, check_file_destination, recover
 from clustersplit_cli.data.readers.naming import as_url
-from clustersplit_cli.data.writers import check_formats, check_ids, write_index_stream, write_run
+from clustersplit_cli.data.writers import check_formats, check_ids
 from clustersplit_cli.errors import OutputError, UsageError
 from clustersplit_cli.reports.json_report import load_report, render_json
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.pipeline.local.context import Parts
+    from clustersplit_cli.pipeline.engine import Engine
     from clustersplit_cli.pipeline.run import Run
 
 STDOUT = "-"
@@ -117,38 +113,23 @@ class Output:
         if dataset.ids is not None:
             check_ids(dataset.ids, self.formats)
 
-    def write(self, result: Run, *, dataset: Dataset, is_folds: bool = False) -> list[Path]:
-        """Write everything that was asked for; return the paths of the files.
-
-        Of folds, what to train on and the fold of every row are written besides.
-        """
+    def write(self, engine: Engine[Any, Any], result: Run) -> list[Path]:
+        """Write everything that was asked for; return the paths of the files."""
         text = render_json(result.report)
-        annotated = [] if self.annotate is None else [self.annotate]
-        if self.directory is None:
-            with self._annotated(dataset, result.parts):
-                write_index_stream(result.parts.val, sys.stdout.buffer)
-            return annotated
-        parts: dict[str, NDArray[np.int64]] = dict(result.parts.rows)
-        if is_folds:
-            parts = {}
-            for name, rows in result.parts.rows.items():
-                parts[f"{name}/train"] = dataset.rows[~_isin(dataset.rows, rows)]
-                parts[f"{name}/val"] = rows
-        with self._annotated(dataset, result.parts):
-            paths = write_run(
-                self.directory,
-                parts=parts,
-                report=text,
-                formats=self.formats,
-                ids=dataset.ids,
-                id_name=dataset.id_name,
-                vectors={"folds": fold_numbers(dataset, result.parts)} if is_folds else {},
-                page=self._page(text, result),
-                force=self.force,
-            )
+        to = Destination(
+            self.directory,
+            sys.stdout.buffer,
+            text,
+            self._page(text, result),
+            self.formats,
+            self.source,
+            self.annotate,
+            self.force,
+        )
+        paths = engine.write(result.parts, to)
         if self.json:
             print_to_stdout(text, self.directory)
-        return paths + annotated
+        return paths
 
     def _page(self, text: str, result: Run) -> str | None:
         """The HTML report, if it was asked for."""
@@ -159,15 +140,6 @@ class Output:
         report = load_report(text, source="the report")
         command = reproducing_command(report, self.source, self.directory)
         return render_html(report, result.portrait, title=self.source.name, command=command)
-
-    def _annotated(self, dataset: Dataset, parts: Parts) -> AbstractContextManager[None]:
-        """The annotated copy of the input, if it was asked for: published with what the block writes."""
-        if self.annotate is None:
-            return nullcontext()
-        from clustersplit_cli.data.annotate import staged_annotation
-
-        names = part_names(dataset, parts)
-        return staged_annotation(self.source, self.annotate, names, force=self.force)
 
 
 def print_to_stdout(text: str, published: Path | None = None) -> None:
@@ -199,24 +171,3 @@ def stem(source: Path) -> str:
     name = source.name if source.name not in ("", "..") else source.resolve().name
     shorter = Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
     return shorter or "features"
-
-
-def part_names(dataset: Dataset, parts: Parts) -> NDArray[np.str_]:
-    """For every row of the input the part it went to."""
-    width = max(len(name) for name in (*parts.rows, "excluded"))
-    names = np.full(dataset.n_rows, "excluded", dtype=f"U{width}")
-    names[dataset.dropped] = "dropped"
-    for name, rows in parts.rows.items():
-        names[rows] = name
-    return names
-
-
-def fold_numbers(dataset: Dataset, parts: Parts) -> NDArray[np.int64]:
-    """For every row of the input its fold; -1 for rows that are excluded or dropped."""
-    numbers = np.full(dataset.n_rows, -1, dtype=np.int64)
-    numbers[dataset.rows] = parts.labels
-    return numbers
-
-
-def _isin(rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return np.isin(rows, others)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.engine import (
     ChosenEngine,
-    choose_for_reading,
     choose_if_readable,
     engine_options,
     layout_and_plan,
     refuse_sharded,
 )
 from clustersplit_cli.cli.options import checked_options
-from clustersplit_cli.cli.output import STDOUT, Output, print_to_stdout
+from clustersplit_cli.cli.output import STDOUT, Output
 from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import open_layout
-from clustersplit_cli.engines.options import DASK, LOCAL, EngineOptions
+from clustersplit_cli.engines.options import DASK, LOCAL
 from clustersplit_cli.engines.plan import plan_survey
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.pipeline.context import PartitionOptions
@@ -35,19 +30,17 @@ from clustersplit_cli.pipeline.context import plan as plan_for
 from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.pipeline.run import run
 from clustersplit_cli.progress import Progress, Stopwatch
-from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.summary import Plan
 from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console
 
     from clustersplit_cli.data.dataset import Dataset, ReadRequest
+    from clustersplit_cli.engines.plan import MemoryPlan
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.pipeline.engine import Engine
     from clustersplit_cli.pipeline.run import Run
-    from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.summary import Report
 
@@ -59,12 +52,16 @@ class Opened:
     Attributes
     ----------
     config : the options of reading and writing as they were resolved.
-    write : writes a run to an output; returns the paths of the files.
+    formats : of index files, if any are written.
     """
 
     engine: Engine[Any, Any]
     config: dict[str, Any]
-    write: Callable[[Output, Run], list[Path]]
+    formats: tuple[str, ...]
+
+    def write(self, output: Output, result: Run) -> list[Path]:
+        """Write a run; return the paths of the files."""
+        return replace(output, formats=self.formats).write(self.engine, result)
 
 
 @contextmanager
@@ -76,7 +73,7 @@ def opened(
     output: Output,
     into: PartitionOptions | None = None,
     *,
-    read: Callable[[ReadRequest, Progress], Dataset] | None = None,
+    read: Callable[[ReadRequest, Progress], Dataset] = load,
     prepared: bool = False,
 ) -> Iterator[Opened]:
     """Check everything that can be checked, and open the engine that was chosen.
@@ -88,6 +85,7 @@ def opened(
     """
     console = stderr_console()
     is_local = chosen.options.engine == LOCAL
+    rows = None
     if not is_local:
         if output.annotate is not None and as_url(request.path) is not None:
             raise UsageError("--annotate copies files, not URLs", hint="leave it out")
@@ -96,55 +94,78 @@ def opened(
             output = replace(output, formats=())
     if not prepared:
         output.prepare([path for path in inputs_of(request) if as_url(path) is None], console)
-    if is_local:
-        with _opened_local(request, given, checked, chosen, output, console, into, read) as found:
-            yield found
-        return
-    with running_job(request, given, checked, chosen.options, chosen.reason, console) as sharded:
-        config = reading_config_of(request, sharded, output)
-        formats = output.formats
-        yield Opened(
-            sharded,
-            config,
-            lambda output, result: write_sharded(replace(output, formats=formats), sharded, result),
-        )
+    if not is_local:
+        rows = open_layout(request).n_rows
+    with progress_bar(console, quiet=given["quiet"], time_left=not is_local, rows=rows) as progress:
+        shown = PlanShown(progress, console)
+        with opened_engine(request, checked, chosen, shown, into=into, read=read) as engine:
+            output.check(engine.describe())
+            if not given["quiet"]:
+                name = "" if is_local else f"{chosen.options.engine}: "
+                shown.announce(name, engine.memory, checked.kernel)
+            yield Opened(engine, reading_config(request, engine.describe(), output), output.formats)
+
+
+class PlanShown:
+    """Progress that shows the memory plan when the work starts: by then everything has been checked."""
+
+    def __init__(self, progress: Progress, console: Console) -> None:
+        self._progress, self._console = progress, console
+        self._line: str | None = None
+
+    def announce(self, engine: str, plan: MemoryPlan | None, kernel: str) -> None:
+        """Show it with the next step of the work."""
+        if plan is not None:
+            self._line = f"{engine}{render_plan(Plan(**vars(plan)), kernel=kernel)}"
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show how far the work is."""
+        line, self._line = self._line, None
+        if line is not None:
+            self._console.print(line, soft_wrap=True)
+        self._progress(stage, done, total)
 
 
 @contextmanager
-def _opened_local(
+def opened_engine(
     request: ReadRequest,
-    given: Mapping[str, Any],
     checked: CheckedOptions,
     chosen: ChosenEngine,
-    output: Output,
-    console: Console,
-    into: PartitionOptions | None,
-    read: Callable[[ReadRequest, Progress], Dataset] | None,
-) -> Iterator[Opened]:
-    """Read, and open the local engine; the plan is shown when the work starts."""
-    watch = Stopwatch()
-    with progress_bar(console, quiet=given["quiet"]) as progress:
+    progress: Progress,
+    *,
+    into: PartitionOptions | None = None,
+    read: Callable[[ReadRequest, Progress], Dataset] = load,
+    only_counts: bool = False,
+) -> Iterator[Engine[Any, Any]]:
+    """Open the engine that was chosen: the one place that tells engines apart.
+
+    Parameters
+    ----------
+    read : reads the rows for the local engine.
+    only_counts : whether neither a kernel nor hashes of files are asked for.
+    """
+    watch, options = Stopwatch(), chosen.options
+    if options.engine == LOCAL:
         with watch.step("read"):
-            dataset = (read or load)(request, progress)
-        output.check(dataset)
+            dataset = read(request, progress)
         plan = chosen.memory
-        if plan is None or dataset.extent != chosen.extent:  # only reading tells how many rows are left
+        # Only reading tells how many rows are left.
+        if not only_counts and (plan is None or dataset.extent != chosen.extent):
             plan = plan_for(dataset.extent, checked)
-        shown = plan is None or given["quiet"]
+        with opened_local(dataset, checked, into, memory=plan, watch=watch, progress=progress) as engine:
+            yield engine
+        return
+    from clustersplit_cli.pipeline.sharded.engine import opened_sharded
 
-        def show(stage: str, done: int, total: int) -> None:
-            """Show the plan when the work starts: by then everything has been checked."""
-            nonlocal shown
-            if not shown:
-                console.print(render_plan(Plan(**vars(plan)), kernel=checked.kernel), soft_wrap=True)
-                shown = True
-            progress(stage, done, total)
-
-        with opened_local(dataset, checked, into, memory=plan, watch=watch, progress=show) as engine:
-            config = reading_config(request, dataset, output)
-            is_folds = into is not None and into.folds is not None
-            write = partial(Output.write, dataset=dataset, is_folds=is_folds)
-            yield Opened(engine, config, lambda output, result: write(output, result=result))
+    if only_counts or into is not None:
+        layout = open_layout(request)
+        shards = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=chosen.reason)
+    else:
+        layout, shards = layout_and_plan(request, checked, options, chosen.reason)
+    with opened_sharded(
+        layout, checked, options, shards, watch, progress, hashing=not only_counts
+    ) as sharded:
+        yield replace(sharded, into=into)
 
 
 def find_and_write(
@@ -177,127 +198,6 @@ def show_result(report: Report, paths: list[Path], *, quiet: bool, console: Cons
         render_warnings(report, console=console)
     else:
         render_summary(report, paths, console=console)
-
-
-@contextmanager
-def running_job(
-    request: ReadRequest,
-    given: Mapping[str, Any],
-    checked: CheckedOptions,
-    options: EngineOptions,
-    reason: str,
-    console: Console,
-    progress: Progress | None = None,
-) -> Iterator[ShardedEngine]:
-    """Open the engine, show the plan, and show how far every pass is, unless somebody else does."""
-    from clustersplit_cli.pipeline.sharded.engine import opened_sharded
-
-    watch = Stopwatch()
-    layout, plan = layout_and_plan(request, checked, options, reason)
-    if progress is not None:
-        with opened_sharded(layout, checked, options, plan, watch, progress) as engine:
-            yield engine
-        return
-    with progress_bar(console, quiet=given["quiet"], time_left=True, rows=layout.n_rows) as shown:
-        if not given["quiet"]:
-            line = render_plan(Plan(**vars(plan.memory)), kernel=checked.kernel)
-            console.print(f"{options.engine}: {line}", soft_wrap=True)
-        with opened_sharded(layout, checked, options, plan, watch, shown) as engine:
-            yield engine
-
-
-@contextmanager
-def counting_job(
-    request: ReadRequest,
-    checked: CheckedOptions,
-    options: EngineOptions,
-    reason: str,
-    progress: Progress,
-    *,
-    hashing: bool = False,
-) -> Iterator[ShardedEngine]:
-    """Open the engine for passes that count and need no kernel."""
-    from clustersplit_cli.pipeline.sharded.engine import opened_sharded
-
-    layout = open_layout(request)
-    plan = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=reason)
-    with opened_sharded(layout, checked, options, plan, Stopwatch(), progress, hashing=hashing) as engine:
-        yield engine
-
-
-@contextmanager
-def counting_engine(
-    request: ReadRequest, checked: CheckedOptions, options: EngineOptions, progress: Progress
-) -> Iterator[Engine[Any, Any]]:
-    """Open an engine for counting, which needs no kernel."""
-    chosen, reason = choose_for_reading(options, request, checked)
-    if chosen.engine == LOCAL:
-        with opened_local(load(request, progress), checked, progress=progress) as engine:
-            yield engine
-    else:
-        with counting_job(request, checked, chosen, reason, progress) as sharded:
-            yield sharded
-
-
-def reading_config_of(request: ReadRequest, engine: ShardedEngine, output: Output) -> dict[str, Any]:
-    """The options of reading and writing as they were resolved."""
-    from clustersplit_cli.pipeline.sharded.engine import nameless
-
-    return reading_config(request, nameless(engine.layout), output)
-
-
-def write_sharded(output: Output, engine: ShardedEngine, result: Run) -> list[Path]:
-    """Write everything that was asked for, without a list of all rows."""
-    from clustersplit_cli.data.annotate import staged_annotation
-    from clustersplit_cli.data.side_files import SideNames, write_sides, write_stream
-
-    text = render_json(result.report)
-    by_workers = engine.executor.name == DASK and output.directory is not None
-    needs_sides = bool(output.formats) or output.annotate is not None or output.directory is None
-    sides = _sides(engine, result) if needs_sides else None
-    annotated = [] if output.annotate is None else [output.annotate]
-    writing: Any = nullcontext()
-    if output.annotate is not None:
-        assert sides is not None
-        writing = staged_annotation(output.source, output.annotate, SideNames(sides), force=output.force)
-    paths: list[Path] = []
-    with writing:
-        if output.directory is not None:
-            paths = write_sides(
-                output.directory,
-                sides if output.formats else None,
-                report=text,
-                formats=output.formats,
-                force=output.force,
-                also=(lambda folder: _rows_by_workers(engine, result, folder)) if by_workers else _nothing,
-            )
-        else:
-            assert sides is not None
-            write_stream(sides, sys.stdout.buffer)
-    if output.json:
-        print_to_stdout(text, output.directory)
-    return paths + annotated
-
-
-def _rows_by_workers(engine: ShardedEngine, result: Run, directory: Path) -> list[str]:
-    """Have the workers write the side of every row; name the folder."""
-    from clustersplit_cli.data.side_files import ROWS_FOLDER
-    from clustersplit_cli.engines.tasks import WriteRows
-
-    folder = (directory / ROWS_FOLDER).resolve()
-    folder.mkdir()
-    engine.executor.run(WriteRows(result.parts, folder))
-    return [ROWS_FOLDER]
-
-
-def _nothing(directory: Path) -> list[str]:
-    return []
-
-
-def _sides(engine: ShardedEngine, result: Run) -> NDArray[np.uint8]:
-    from clustersplit_cli.engines.tasks import Sides
-
-    return np.concatenate(engine.executor.run(Sides(result.parts)))
 
 
 def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOptions:

@@ -7,8 +7,9 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from clustersplit_cli.data.readers.fingerprint import content_of
 from clustersplit_cli.errors import InputError, OutputError
@@ -32,6 +33,28 @@ CAUSES = {
     errno.EBUSY: ("it is in use as a mount point", "choose a directory inside it"),
     errno.EXDEV: ("it is in use as a mount point", "choose a directory inside it"),
 }
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the results of a run go, and the texts that go with them.
+
+    Attributes
+    ----------
+    directory : None where validation rows go to `stream` as text, and nothing else is written.
+    report, page : the texts of `report.json`, and of `report.html` if there is to be one.
+    source, annotate : the input, and where a copy of it goes that says every row's part.
+    force : replace an earlier run.
+    """
+
+    directory: Path | None
+    stream: BinaryIO
+    report: str
+    page: str | None
+    formats: tuple[str, ...]
+    source: Path
+    annotate: Path | None
+    force: bool
 
 
 def output_error(path: Path | str, error: OSError) -> OutputError:

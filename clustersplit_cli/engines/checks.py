@@ -301,19 +301,22 @@ def count_labels(executor: Executor, n_cells: int, n_labels: int) -> LabelCounts
 
 
 @dataclass(frozen=True)
-class CountDiffering:
-    """Count the rows that a rule puts on another side than their label says."""
+class FindDiffering:
+    """Find the rows that a rule puts on another side than their label says."""
 
     rule: Rule
     label: str = "count"
 
-    def __call__(self, shard: Shard) -> int:
-        """Count the rows that are here."""
+    def __call__(self, shard: Shard) -> tuple[int, NDArray[np.int64]]:
+        """Count the rows that are here, and name the first of them."""
         self.rule.members(shard, NOTHING)
-        return sum(
-            int((self.rule.members(shard, rows)[:, 0] != (shard.labels(rows) == VAL)).sum())
-            for rows in shard.slices()
-        )
+        count, named = 0, [np.empty(0, np.int64)]
+        for rows in shard.slices():
+            here = np.flatnonzero(self.rule.members(shard, rows)[:, 0] != (shard.labels(rows) == VAL))
+            if len(here) and count < NAMED:
+                named.append(shard.positions(rows)[here[:NAMED]])
+            count += len(here)
+        return count, np.concatenate(named)[:NAMED]
 
 
 @dataclass(frozen=True)

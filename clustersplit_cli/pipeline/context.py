@@ -247,6 +247,13 @@ class PartitionOptions:
         return found.quotas, found
 
     @property
+    def stems(self) -> tuple[str, ...]:
+        """The paths of index files in a run directory, without suffixes: the rows of every part."""
+        if self.folds is not None:
+            return tuple(f"fold_{fold}/val" for fold in range(self.folds))
+        return tuple(name for name, _ in self.parts)
+
+    @property
     def what(self) -> str:
         """Folds, or parts."""
         return "folds" if self.folds is not None else "--parts"

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from clustersplit_cli.core import severity
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
-from clustersplit_cli.core.severity import Path
+from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.destination import Destination
+from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
-from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
+from clustersplit_cli.pipeline.result import (
+    About,
+    ByDefinition,
+    CountedParts,
+    GivenParts,
+    Measures,
+    Notes,
+    PartCounts,
+    Searched,
+    SomeRows,
+)
 from clustersplit_cli.progress import Progress, Stopwatch
 from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
@@ -60,6 +74,10 @@ class Context(Protocol[Found]):
     def idle_from(self) -> Idle:
         """From when on there are idle workers."""
 
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether all rows are in memory: some proofs and bounds take them."""
+
     def explore(self) -> Any:
         """Begin the search: see where starts lead."""
 
@@ -75,7 +93,7 @@ class Context(Protocol[Found]):
     def measure(self, parts: Any, *, converged: bool = True) -> Found:
         """Measure a partition, whoever made it."""
 
-    def paths(self, found: Found, draw: int = 0) -> Iterator[Path[Any]]:
+    def paths(self, found: Found, draw: int = 0) -> Iterator[severity.Path[Any]]:
         """Ways from random partitions to the one found, to look for graded ones along.
 
         Every draw has chance of its own.
@@ -90,8 +108,13 @@ class Context(Protocol[Found]):
     def certify(self, found: Found, program: Any = None) -> FixedPoint | None:
         """Prove that it is a fixed point; `program` is what the engine stated before."""
 
-    def bound(self) -> float | None:
-        """No partition with these counts has a larger MMD; None where that is not known."""
+    def bound(self, *, with_support: bool = True) -> float | None:
+        """No partition with these counts has a larger MMD; None where that is not known.
+
+        Parameters
+        ----------
+        with_support : whether to use support functions, where all rows are in memory.
+        """
 
     def random_baseline(self, found: Found | None = None, *, same_size: bool = False) -> RandomMMD:
         """Measure random partitions that meet the constraints, or have as many validation rows as `found`.
@@ -101,6 +124,15 @@ class Context(Protocol[Found]):
 
     def subsample(self, found: Found) -> SubsampleEstimate | None:
         """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
+
+    def definition(self, found: Found) -> ByDefinition:
+        """Measure it again by definition, from the features themselves."""
+
+    def misplaced_ties(self, parts: Any) -> SomeRows | None:
+        """Rows in validation while a lower, identical one of their cell is not; None where any may be."""
+
+    def differing(self, found: Found, parts: Any) -> SomeRows:
+        """Rows that are in another part than in a given partition."""
 
     def portrait(self, found: Found, random: RandomMMD) -> Portrait | PartsPortrait:
         """Gather what an HTML report draws."""
@@ -131,6 +163,17 @@ class Engine(Protocol[Surveyed, Found]):
     def spare_threads(self) -> int:
         """Threads for work beside the search; 0: one thing after another."""
 
+    def describe(self, surveyed: Surveyed | None = None) -> Dataset:
+        """What is known of the dataset: all of it, or all but its rows; of these more after a survey."""
+
+    @property
+    def memory(self) -> MemoryPlan | None:
+        """What the kernel takes, as it was planned."""
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a kernel can be prepared for such partitions; if not, sizes are all there is."""
+
     def without_search(self) -> Engine[Surveyed, Found]:
         """The same, for partitions that are given."""
 
@@ -150,11 +193,20 @@ class Engine(Protocol[Surveyed, Found]):
         InfeasibleError : the quotas cannot be met.
         """
 
+    def give(self, parts: GivenParts) -> Any:
+        """Take over a partition that was made before; return it in the engine's own form."""
+
+    def count_given(self, surveyed: Surveyed, parts: GivenParts) -> CountedParts:
+        """Count its rows, and compare them with what was asked for."""
+
     def state(self, surveyed: Surveyed) -> Any:
         """State before the search what certifies whatever will be found."""
 
     def prepare(self, surveyed: Surveyed) -> Context[Found]:
         """Resolve the kernel and hold it."""
+
+    def write(self, parts: Any, to: Destination) -> list[Path]:
+        """Write a partition in the engine's form; return the paths of the files."""
 
     def await_hashes(self) -> None:
         """Wait until all files are hashed, which for large ones may take longer than a split."""

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
+from clustersplit_cli.core.mmd.definition import Definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.solution import ProgramAccount, Restart, Step
 from clustersplit_cli.core.severity import Grade
 from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.row_labels import LabelFiles, LabelsInMemory
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary, PartsSummary
@@ -39,6 +44,67 @@ class PartCounts:
     units: GroupParts | None
     left_out: tuple[int, int, int]
     notes: Notes
+
+
+@dataclass(frozen=True)
+class GivenParts:
+    """The part of every row of the input, and files that say the same, where ranges of rows can be read."""
+
+    labels: LabelsInMemory
+    files: LabelFiles | None = None
+
+
+SomeRows = tuple[int, NDArray[np.int64]]
+"""How many rows there are, and the positions of the first few."""
+
+
+@dataclass(frozen=True)
+class ForcedRows:
+    """How many rows are forced into a part, and by part those that are not in theirs."""
+
+    count: int
+    astray: Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class CountedParts:
+    """How a partition that was given meets what was asked for.
+
+    Attributes
+    ----------
+    families, counts : the cells of every family with their quotas, and how many rows of each every part has.
+    n_kept : rows that take part.
+    missing : rows that take part, and are in no part.
+    extra : rows in a part, though they take none.
+    forced, drawn : rows that the user, or the seed, gives a part; None without any.
+    units : where rows stay together, by which column, how many units there are, and how many are divided.
+    """
+
+    families: tuple[Quotas, ...]
+    counts: tuple[NDArray[np.int64], ...]
+    n_kept: int
+    missing: SomeRows
+    extra: SomeRows
+    units: tuple[str, int, SomeRows] | None = None
+    forced: ForcedRows | None = None
+    drawn: ForcedRows | None = None
+
+
+@dataclass(frozen=True)
+class ByDefinition:
+    """A partition measured from kernel values in float64, without any short cut.
+
+    Attributes
+    ----------
+    scatter_error : by how much an estimate of the scatter may be off.
+    estimate : the unbiased MMD² of the subsample, if that was computed too.
+    """
+
+    found: Definition
+    geometry: str
+    n: int
+    scatter_error: float = 0.0
+    estimate: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,14 @@
-"""Do MMD, Psi and scatter agree with their definitions? In memory, or block by block."""
+"""Do MMD, Psi and scatter agree with their definitions?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from clustersplit_cli.core.geometry.nystrom import trace_rows
-from clustersplit_cli.core.geometry.protocol import choose_landmarks
-from clustersplit_cli.core.mmd.definition import Definition, SpelledKernel, unbiased
-from clustersplit_cli.engines.checks import define_linear, define_nystrom
-from clustersplit_cli.engines.samples import gather
-from clustersplit_cli.pipeline.context import Streams
-from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedFound
+from clustersplit_cli.pipeline.result import ByDefinition
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 
 NAME = "by definition"
@@ -24,26 +17,13 @@ TOLERANCE = {"dense": 1e-5, "linear": 1e-5, "nystrom": 1e-3}
 ESTIMATE_TOLERANCE = 1e-5
 
 
-def check_definition(
-    report: Mapping[str, Any],
-    found: Definition,
-    geometry: str,
-    n: int,
-    slack_of_scatter: float = 0.0,
-    estimate: float | None = None,
-) -> Check:
-    """Compare what a report states with sums of kernel values in float64.
-
-    Parameters
-    ----------
-    n : rows.
-    slack_of_scatter : by how much an estimate of the scatter may be off.
-    estimate : the unbiased MMD² of the subsample, if that was computed too.
-    """
-    tolerance = TOLERANCE[geometry]
+def check_definition(report: Mapping[str, Any], by: ByDefinition) -> Check:
+    """Compare what a report states with sums of kernel values in float64."""
+    found, n, estimate = by.found, by.n, by.estimate
+    tolerance = TOLERANCE[by.geometry]
     # Rounding is relative to the scatter that the numbers are differences of.
     rounding = tolerance * abs(found.ssq_total)
-    of_mmd, of_scatter = rounding / n, rounding + slack_of_scatter
+    of_mmd, of_scatter = rounding / n, rounding + by.scatter_error
     try:
         triples = {
             "mmd.value": (report["mmd"]["value"] ** 2, found.mmd_squared, of_mmd),
@@ -73,42 +53,3 @@ def check_definition(
     if wrong:
         return Check(NAME, FAILED, "; ".join(wrong))
     return Check(NAME, OK, f"MMD {max(found.mmd_squared, 0.0) ** 0.5:.6g}, Psi {found.psi:.6g} in float64")
-
-
-def check_sharded_definition(
-    report: Mapping[str, Any], context: ShardedContext, given: ShardedFound
-) -> Check:
-    """Do the same for the labels that the engine's shards were given.
-
-    All rows are summed in float64. The trace of a Nyström kernel, and the estimate under the exact kernel,
-    come from the rows that the seed draws for them, which are brought together.
-    """
-    ahead, layout, options = context.kernel, context.engine.layout, context.options
-    kernel, n = ahead.prepared.kernel, ahead.surveyed.n
-    spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
-    moments = ahead.surveyed.moments
-    shift = moments.mean
-    if options.standardize == "zscore":
-        deviation = np.where(moments.deviation > 0, moments.deviation, 1.0)
-        spelled = replace(spelled, mean=moments.mean, rest=moments.rest, deviation=deviation)
-        shift = np.zeros(layout.width)
-    if kernel.origin is not None:
-        spelled = replace(spelled, origin=shift)
-    sizes = (given.refined.split.state.n_val, n)
-    if ahead.mixing is None:
-        found = define_linear(context.executor, spelled, shift, sizes)
-        return check_definition(report, found, "linear", n)
-    wanted = {
-        "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
-        "trace": trace_rows(n),
-    }
-    val, train = context.subsampled_rows(given.rule)
-    if min(len(val), len(train)) > 1:
-        wanted |= {"val": val, "train": train}
-    at_hand = gather(context.executor, wanted, layout.width, layout.features.dtype)
-    rows = {name: at_hand.rows(numbers) for name, numbers in wanted.items()}
-    found = define_nystrom(context.executor, spelled, shift, sizes, rows["landmarks"], rows["trace"])
-    estimate = None
-    if "val" in rows:
-        estimate = unbiased(spelled, *(spelled.rows(rows[side]) - shift for side in ("val", "train")))
-    return check_definition(report, found, "nystrom", n, estimate=estimate)

@@ -12,57 +12,88 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.readers.fingerprint import stamp
+from clustersplit_cli.data.row_labels import files_of_folds, files_of_sides, labels_of
 from clustersplit_cli.data.runs import PARTS, read_indices
 from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.errors import InputError
+from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.result import GivenParts
 from clustersplit_cli.reports.verification import FAILED, OK, Check
 
 Indices = NDArray[np.int64]
+_NAMED = 3
 
 
 @dataclass(frozen=True)
 class IndexFiles:
-    """The row positions of both parts, where they could be read, and what is wrong with the files."""
+    """The row positions of all parts, where they could be read, and what is wrong with the files.
 
-    sides: Mapping[str, Indices]
+    Attributes
+    ----------
+    parts : by the path of their file, without its suffix.
+    directory, formats : where and how they were written; no formats where shards wrote the side of every row.
+    """
+
+    parts: Mapping[str, Indices]
     faults: tuple[str, ...]
+    n_parts: int = len(PARTS)
+    directory: Path = Path()
+    formats: tuple[str, ...] = ()
+    are_folds: bool = False
 
     @property
     def check(self) -> Check:
         """The check that the files are as they should be."""
         if self.faults:
-            return Check("index files", FAILED, "; ".join(self.faults))
-        sizes = " and ".join(f"{len(rows)} {part} rows" for part, rows in self.sides.items())
+            return Check("index files", FAILED, "; ".join(self.faults[: _NAMED * len(PARTS)]))
+        if self.n_parts > len(PARTS):
+            return Check("index files", OK, f"whole, int64, {self.n_parts} parts")
+        sizes = " and ".join(f"{len(rows)} {part} rows" for part, rows in self.parts.items())
         return Check("index files", OK, f"whole, int64, {sizes}")
 
     @property
     def is_complete(self) -> bool:
-        """Whether both parts could be read."""
-        return len(self.sides) == len(PARTS)
+        """Whether all parts could be read."""
+        return len(self.parts) == self.n_parts
+
+    def given(self, n_rows: int, *, trusted: bool) -> GivenParts:
+        """The part of every row.
+
+        Parameters
+        ----------
+        trusted : whether the files are right, so that an engine may read parts of them.
+        """
+        labels, find = labels_of(self.parts, n_rows), files_of_folds if self.are_folds else files_of_sides
+        is_known = self.are_folds or set(self.parts) == set(PARTS)
+        return GivenParts(labels, find(self.directory, self.formats) if trusted and is_known else None)
 
 
-def read_run_indices(directory: Path, formats: Sequence[str]) -> IndexFiles:
+def read_index_files(
+    directory: Path, formats: Sequence[str], into: PartitionOptions | None = None
+) -> IndexFiles:
     """Read the index files of a run in every format it was written in; all must say the same."""
-    sides: dict[str, Indices] = {}
+    parts: dict[str, Indices] = {}
     faults: list[str] = []
     if not formats:  # the workers of a cluster wrote the side of every row
         try:
-            return IndexFiles(read_row_sides(directory / ROWS_FOLDER), ())
+            return IndexFiles(read_row_sides(directory / ROWS_FOLDER), (), directory=directory)
         except InputError as error:
             return IndexFiles({}, (error.message,))
-    for part in PARTS:
+    stems = PARTS if into is None else into.stems
+    for stem in stems:
         for suffix in formats:
-            path = directory / f"{part}.{suffix}"
+            path = directory / f"{stem}.{suffix}"
             try:
                 rows = read_indices(path)
             except InputError as error:
                 faults.append(error.message)
                 continue
             if (kind := stored_type(path, suffix)) != "int64":
-                faults.append(f"{path.name} holds {kind}, not int64")
-            if not np.array_equal(sides.setdefault(part, rows), rows):
-                faults.append(f"{path.name} differs from {part}.{formats[0]}")
-    return IndexFiles(sides, tuple(faults))
+                faults.append(f"{stem}.{suffix} holds {kind}, not int64")
+            if not np.array_equal(parts.setdefault(stem, rows), rows):
+                faults.append(f"{stem}.{suffix} differs from {stem}.{formats[0]}")
+    are_folds = into is not None and into.folds is not None
+    return IndexFiles(parts, tuple(faults), len(stems), directory, tuple(formats), are_folds)
 
 
 def read_pair(train: Path, val: Path) -> IndexFiles:
@@ -84,21 +115,38 @@ def stated_formats(config: Mapping[str, Any]) -> list[str]:
     return list(config.get("format", ["npy"]))
 
 
-def check_ids(
-    directory: Path, formats: Sequence[str], sides: Mapping[str, Indices], dataset: Dataset
-) -> Check:
+def check_folds(files: IndexFiles, n_rows: int) -> Check:
+    """Check that every fold's training rows are the other folds, and that the fold of every row is right."""
+    faults, numbers = [], labels_of(files.parts, n_rows).labels.astype(np.int64)
+    try:
+        for suffix in files.formats:
+            if not np.array_equal(read_indices(files.directory / f"folds.{suffix}"), numbers):
+                faults.append(f"folds.{suffix} is not the fold of every row")
+            for fold, stem in enumerate(files.parts):
+                name = Path(stem).parent.name
+                rows = read_indices(files.directory / name / f"train.{suffix}")
+                if not np.array_equal(rows, np.flatnonzero((numbers >= 0) & (numbers != fold))):
+                    faults.append(f"{name}/train.{suffix} is not what the other folds are")
+    except InputError as error:
+        faults.append(error.message)
+    if faults:
+        return Check("folds agree", FAILED, "; ".join(faults[:_NAMED]))
+    return Check("folds agree", OK, f"{files.n_parts} folds, each with the others to train on")
+
+
+def check_ids(files: IndexFiles, dataset: Dataset) -> Check:
     """Check that the id files hold the ids of the rows of the index files, in the same order."""
     import pyarrow as pa
 
     faults: list[str] = []
-    for part, rows in sides.items():
+    for part, rows in files.parts.items():
         # Dictionaries and chunks are ways to store the same values.
         wanted = pa.chunked_array([dataset.ids]) if isinstance(dataset.ids, pa.Array) else dataset.ids
         if pa.types.is_dictionary(wanted.type):
             wanted = wanted.cast(wanted.type.value_type)
         expected = wanted.take(pa.array(rows)).to_pylist()
-        for suffix in formats:
-            path = directory / f"{part}_ids.{suffix}"
+        for suffix in files.formats:
+            path = files.directory / f"{part}_ids.{suffix}"
             try:
                 stamp(path)
                 found = _READ_IDS[suffix](path)

@@ -206,6 +206,7 @@ def test_folds_are_verified_by_their_sizes_and_the_rest_is_said_to_be_skipped(
     assert fine == {
         *("report", "index files", "folds agree", "rows complete", "cell counts", "part totals"),
         *("engine and plan", "restarts"),
+        *("rows in range", "rows sorted", "rows distinct", "parts disjoint"),
         *("input", "stated cells", "warnings", "trace"),
     }
     skipped = {name: detail for name, (status, detail) in said.items() if status == "skipped"}
@@ -252,14 +253,18 @@ def test_forged_folds_fail_in_pieces(
     gone = true.copy()
     gone[one] = -1
     rewrite(gone)
-    assert failing() == {"rows complete": f"rows {one} in no part"}
+    lost = failing()
+    assert lost.pop("rows complete") == f"no part: row {one}"
+    assert set(lost) == {"cell counts"}
     extra = true.copy()
     extra[7] = 2  # it was dropped
     rewrite(extra)
-    assert failing() == {"rows complete": "rows 7 in a part though excluded or dropped"}
+    assert failing() == {"rows complete": "a part though excluded or dropped: row 7"}
     np.save("made/fold_1/val.npy", np.append(np.load("made/fold_1/val.npy"), one))
     np.savetxt("made/fold_1/val.txt", np.load("made/fold_1/val.npy"), fmt="%d")
-    assert "in another part as well" in failing()["rows complete"]
+    twice = failing()
+    assert twice["parts disjoint"] == f"all: row {one} in two parts"
+    assert set(twice) >= {"rows sorted", "folds agree"}
     np.save("made/fold_2/train.npy", np.load("made/fold_2/train.npy")[1:])
     assert failing() == {"folds agree": "fold_2/train.npy is not what the other folds are"}
     report = json.loads(Path("made/report.json").read_text("utf-8"))

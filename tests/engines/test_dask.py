@@ -278,7 +278,7 @@ def test_sizes_of_folds_and_their_verification_are_those_of_one_process(
         np.save(out / f"fold_{fold}" / "train.npy", np.flatnonzero(folds != fold))
     capsys.readouterr()
     assert run(["verify", str(out), "--quiet", *on_cluster]) == 1
-    assert "4 counts out of bounds" in capsys.readouterr().err
+    assert "2 of 3 cells: " in capsys.readouterr().err
 
 
 def test_workers_find_files_that_are_named_from_the_folder_of_the_command(

@@ -9,11 +9,11 @@ from typing import Any
 import typer
 
 from clustersplit_cli.cli.console import progress_bar, stderr_console
-from clustersplit_cli.cli.engine import engine_options, refuse_sharded
+from clustersplit_cli.cli.engine import choose_for_reading, engine_options, refuse_sharded
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.output import print_to_stdout
 from clustersplit_cli.cli.request import read_request
-from clustersplit_cli.cli.run import counting_engine, folds, named_parts
+from clustersplit_cli.cli.run import folds, named_parts, opened_engine
 from clustersplit_cli.data.readers import load, survey
 from clustersplit_cli.data.readers.naming import report_path
 from clustersplit_cli.engines.options import AUTO, LOCAL
@@ -55,10 +55,10 @@ def _size(context: typer.Context, given: Mapping[str, Any]) -> None:
     into = folds(given) if given["k"] is not None else named_parts(given, holdout_said=False)
     checked = checked_options({name: value for name, value in given.items() if name not in _IDLE})
     request, engine = read_request(given["features"], given), engine_options(given)
-    console = stderr_console()
+    console, chosen = stderr_console(), choose_for_reading(engine, request, checked)
     with (
         progress_bar(console, quiet=given["quiet"], time_left=True) as progress,
-        counting_engine(request, checked, engine, progress) as counting,
+        opened_engine(request, checked, chosen, progress, only_counts=True) as counting,
     ):
         found = size_parts(counting, into, report_path(request.path))
     if given["json"]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli.engine import refuse_local_urls, refuse_sharded
+from clustersplit_cli.cli.console import progress_bar
+from clustersplit_cli.cli.engine import ChosenEngine, refuse_local_urls, refuse_sharded
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
-from clustersplit_cli.cli.run import running_job
+from clustersplit_cli.cli.run import PlanShown, opened_engine
 from clustersplit_cli.core.mmd.estimators import ESTIMATORS
 from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.data.readers import load, peek
@@ -26,6 +27,7 @@ from clustersplit_cli.engines.plan import Task, plan_measuring
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError, readable
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.mmd.groups import Question, compare_files, compare_groups, compare_sides
+from clustersplit_cli.pipeline.mmd.split import given_sides, mmd_of_split
 from clustersplit_cli.reports.mmd.summary import EarlierReport
 from clustersplit_cli.verification.files import stated_formats
 from clustersplit_cli.verification.recorded import report_of
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.data.runs import Run
     from clustersplit_cli.pipeline.mmd.groups import Comparison
-    from clustersplit_cli.pipeline.mmd.sharded import GivenSides
+    from clustersplit_cli.pipeline.mmd.split import GivenSides
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.reports.mmd.summary import MMDReport
 
@@ -331,18 +333,19 @@ def _refuse_others(task: MMDInput) -> None:
 
 def measure_sharded(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
     """Check that this is about the sides of one split and nothing else, and measure them."""
-    from clustersplit_cli.pipeline.mmd.sharded import sharded_mmd
-
     given = task.given
     _refuse_others(task)
     request = task.request()
     asked = given["engine"] != AUTO
     why = "a URL is read in pieces" if task.is_remote else "read in pieces: all rows do not fit memory"
     reason = f"--engine {engine.engine} was asked for" if asked else why
-    with running_job(request, given, task.checked, engine, reason, console) as sharded:
-        report = sharded_mmd(
-            replace(sharded, searching=False), _sides(task, sharded.layout.n_rows), task.config(), None
-        )
+    rows = open_layout(request).n_rows
+    with progress_bar(console, quiet=given["quiet"], time_left=True, rows=rows) as progress:
+        shown = PlanShown(progress, console)
+        with opened_engine(request, task.checked, ChosenEngine(engine, reason), shown) as opened:
+            if not given["quiet"]:
+                shown.announce(f"{engine.engine}: ", opened.memory, task.checked.kernel)
+            report = mmd_of_split(opened.without_search(), _sides(task, rows), task.config())
     if task.run is None:
         return report
     stated = [(file["bytes"], file["sha256"]) for file in task.run.report["input"]["files"]]
@@ -352,8 +355,6 @@ def measure_sharded(task: MMDInput, engine: EngineOptions, console: Console) -> 
 
 def _sides(task: MMDInput, n_rows: int) -> GivenSides:
     """The side of every row, from whatever the user named."""
-    from clustersplit_cli.pipeline.mmd.sharded import given_sides
-
     if task.run is None:
         train, val = task.given["train"], task.given["val"]
         return given_sides(read_indices(train), read_indices(val), n_rows, files_of_pair(train, val))

@@ -18,8 +18,7 @@ from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
 from clustersplit_cli.reports.html import render_html
 from clustersplit_cli.reports.html_page import check_available
-from clustersplit_cli.verification.parts import stated_partition
-from clustersplit_cli.verification.recorded import report_of
+from clustersplit_cli.verification.recorded import recorded_partition, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +75,8 @@ def _parts_portrait(
     run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
 ) -> PartsPortrait:
     _refuse_other_rows(run.directory, list(run.parts.values()), dataset)
-    into = stated_partition(content["config"])
+    into = recorded_partition(content["config"])
+    assert into is not None
     with prepared_partition(dataset, options, into, progress) as context:
         return context.portrait(context.measure(run.labels[dataset.rows]))
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli import run as pieces
 from clustersplit_cli.cli.console import progress_bar, stderr_console
+from clustersplit_cli.cli.engine import choose_if_readable, engine_options, refuse_for_sizes
 from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.output import Output, print_to_stdout
 from clustersplit_cli.cli.replay import replayed_options
 from clustersplit_cli.cli.request import read_request, reading_config
+from clustersplit_cli.cli.run import opened_engine
 from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.readers.fingerprint import content_of
 from clustersplit_cli.data.readers.naming import shown
-from clustersplit_cli.data.runs import is_partition_run, report_file
+from clustersplit_cli.data.runs import report_file
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM
 from clustersplit_cli.errors import (
     CheckFailedError,
@@ -29,18 +29,19 @@ from clustersplit_cli.errors import (
     InputError,
     UsageError,
 )
+from clustersplit_cli.pipeline.baseline import without_search
+from clustersplit_cli.pipeline.local.context import BY_THRESHOLD
+from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.reports.json_report import load_report, render_json
 from clustersplit_cli.reports.verification import FAILED, OK, Check, render_verification, verification
-from clustersplit_cli.verification.files import IndexFiles, read_pair, read_run_indices, stated_formats
-from clustersplit_cli.verification.in_pieces import verify_run_in_pieces
+from clustersplit_cli.verification.files import read_pair, stated_formats
 from clustersplit_cli.verification.inputs import locate_inputs
-from clustersplit_cli.verification.parts import PartedClaim, verify_parts
-from clustersplit_cli.verification.parts_in_pieces import verify_parts_in_pieces
-from clustersplit_cli.verification.run import Claim, verify_run, verify_split
+from clustersplit_cli.verification.recorded import RecordedRun
+from clustersplit_cli.verification.verify import verify_run, verify_split
 
 if TYPE_CHECKING:
+    from clustersplit_cli.cli.engine import ChosenEngine
     from clustersplit_cli.data.dataset import ReadRequest
-    from clustersplit_cli.engines.options import EngineOptions
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.progress import Progress
 
@@ -94,8 +95,9 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
     """Check a split of which only the index files are known."""
     options = checked_options({name: given[name] for name in ("holdout", "tolerance", "rounding", "memory")})
     request = read_request(path, {**given, "id": None})
-    indices = read_pair(given["train"], given["val"])
-    yield from verify_split(indices, load(request, progress), options)
+    files = read_pair(given["train"], given["val"])
+    with opened_local(load(request, progress), options) as engine:
+        yield from verify_split(files, engine)
 
 
 def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
@@ -109,111 +111,53 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         yield Check("report", FAILED, error.message)
         return
     yield Check("report", OK, f"readable, schema version {report['schema_version']}")
-    formats = stated_formats(report["config"])
     stated = read_request(Path(), earlier)
-    located = locate_inputs(
-        directory, report, stated, {name: given[name] for name in ("features", *_MOVABLE)}
-    )
-    parted_run = is_partition_run(report["config"])
-    engine = _engine(given, earlier)
-    if parted_run and engine.engine not in (AUTO, LOCAL):
-        yield from _parts_in_pieces(directory, report, located, options, engine, given, progress)
-        return
-    if not parted_run:
-        # Input that cannot be read is found, and told, by what follows.
-        engine, reason = scale.choose_if_readable(engine, located, options)[:2]
-        if engine.engine != LOCAL:
-            yield from _in_pieces(
-                directory, report, located, stated, options, engine, reason, given, progress
-            )
-            return
+    moved = {name: given[name] for name in ("features", *_MOVABLE)}
+    located = locate_inputs(directory, report, stated, moved)
+    output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
+    run = RecordedRun(directory, report, {}, any(path is not None for path in moved.values()))
+    if run.is_baseline:
+        options = without_search(options)
+    elif run.is_sharded and options.certify != "never":
+        options = replace(options, certify=BY_THRESHOLD)
+    chosen = _engine(run, given, located, options)
+    is_open = False
     try:
-        dataset = load(located, progress)
-    except InputError as error:
-        if not parted_run:
-            yield read_run_indices(directory, formats).check
-        yield Check("input", FAILED, error.message)
-        return
-    config = reading_config(stated, dataset, Output(None, tuple(formats), None, False, False, located.path))
-    how, moved = {"rerun": given["rerun"], "progress": progress}, _is_moved(given)
-    try:
-        if parted_run:
-            parted = PartedClaim(directory, report, {**config, **_made(report)}, formats, moved)
-            yield from verify_parts(parted, dataset, options, **how)
+        with opened_engine(located, options, chosen, progress, into=run.into) as engine:
+            is_open = True
+            run = replace(run, config=reading_config(stated, engine.describe(), output))
+            yield from verify_run(run, engine, rerun=given["rerun"])
+    except (InputError, UsageError, InfeasibleError) as error:
+        if is_open:  # the input has become one that such a run would refuse
+            yield Check("recomputed results", FAILED, error.message)
+        elif isinstance(error, InputError):
+            yield run.index_files().check
+            yield Check("input", FAILED, error.message)
         else:
-            claim = Claim(directory, report, config, read_run_indices(directory, formats), moved)
-            yield from verify_run(claim, dataset, options, **how)
-    except (
-        InputError,
-        UsageError,
-        InfeasibleError,
-    ) as error:  # the input has become one that such a run would refuse
-        yield Check("recomputed results", FAILED, error.message)
+            raise
 
 
-def _engine(given: Mapping[str, Any], earlier: Mapping[str, Any]) -> EngineOptions:
-    """The engine to check with: what was read in pieces is searched for again in pieces."""
-    engine = scale.engine_options(given)
-    if given["rerun"] and engine.engine == AUTO and earlier.get("engine", AUTO) != AUTO:
-        return replace(engine, engine=STREAM)  # finds what Dask finds; a search in memory takes other steps
-    return engine
-
-
-def _in_pieces(
-    directory: Path,
-    report: Mapping[str, Any],
-    located: ReadRequest,
-    stated: ReadRequest,
-    options: CheckedOptions,
-    engine: EngineOptions,
-    reason: str,
-    given: Mapping[str, Any],
-    progress: Progress,
-) -> Iterator[Check]:
-    """Check a run directory whose rows are read in pieces."""
-    if report["plan"]["geometry"] == "dense":
+def _engine(
+    run: RecordedRun, given: Mapping[str, Any], located: ReadRequest, options: CheckedOptions
+) -> ChosenEngine:
+    """The engine to check with: what shards made is searched for again by shards."""
+    engine, report = engine_options(given), run.report
+    if given["rerun"] and engine.engine == AUTO and run.is_sharded:
+        engine = replace(engine, engine=STREAM)  # finds what Dask finds; a search in memory takes other steps
+    # Input that cannot be read is found, and said, by what follows.
+    chosen = choose_if_readable(engine, located, options)
+    if chosen.options.engine == LOCAL:
+        return chosen
+    if run.into is not None:
+        refuse_for_sizes(chosen.options, {f"--{name}": given[name] for name in ("rerun", "spill")})
+    elif report["plan"]["geometry"] == "dense":
         raise UsageError(
-            f"the run in {shown(directory)} has the exact kernel, which takes all rows in one place",
+            f"the run in {shown(run.directory)} has the exact kernel, which takes all rows in one place",
             hint="use --engine local, with --memory enough for it",
         )
-    output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
     passes = report["config"].get("passes")
-    engine = replace(engine, passes=passes if isinstance(passes, int) else None)
-    with pieces.running_job(located, given, options, engine, reason, stderr_console(), progress) as sharded:
-        config = pieces.reading_config_of(stated, sharded, output)
-        claim = Claim(directory, report, config, IndexFiles({}, ()), _is_moved(given))
-        yield from verify_run_in_pieces(claim, sharded, rerun=given["rerun"])
-
-
-def _parts_in_pieces(
-    directory: Path,
-    report: Mapping[str, Any],
-    located: ReadRequest,
-    options: CheckedOptions,
-    engine: EngineOptions,
-    given: Mapping[str, Any],
-    progress: Progress,
-) -> Iterator[Check]:
-    """Check what sizes tell of folds or parts whose rows are read in pieces."""
-    idle = [f"--{name}" for name in ("rerun", "spill") if given[name]]
-    if idle:
-        raise UsageError(
-            f"{idle[0]} has no effect on folds and parts with --engine {engine.engine}, which only counts",
-            hint="leave it out, or use --engine local",
-        )
-    claim = PartedClaim(directory, report, _made(report), stated_formats(report["config"]), _is_moved(given))
-    with pieces.counting_job(located, options, engine, "", progress, hashing=True) as sharded:
-        yield from verify_parts_in_pieces(claim, sharded)
-
-
-def _is_moved(given: Mapping[str, Any]) -> bool:
-    """Whether the user says where some of the input is now."""
-    return any(given[name] is not None for name in ("features", *_MOVABLE))
-
-
-def _made(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say into what rows were parted."""
-    return {name: report["config"][name] for name in ("k", "parts") if name in report["config"]}
+    passes = passes if isinstance(passes, int) else None
+    return chosen._replace(options=replace(chosen.options, passes=passes))
 
 
 def _unsaid() -> dict[str, Any]:

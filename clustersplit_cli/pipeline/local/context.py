@@ -16,6 +16,7 @@ from clustersplit_cli.core.certificate import (
 )
 from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
+from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.problem import Members
@@ -26,7 +27,7 @@ from clustersplit_cli.pipeline.context import (
     Once,
     Streams,
 )
-from clustersplit_cli.pipeline.result import About
+from clustersplit_cli.pipeline.result import About, ByDefinition, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     resolved_options,
 )
@@ -37,6 +38,8 @@ CBC_CERTIFICATE_ROWS = 50_000
 BY_THRESHOLD = "threshold"
 """A way to certify that users cannot ask for: that of engines which never have all rows in one place."""
 SUBSAMPLE_ROWS = 2000
+SIGMAS = 6.0
+"""Standard errors by which an estimate may be off."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,36 @@ class LocalContext(ABC):
     @abstractmethod
     def measure(self, parts: NDArray[Any], *, converged: bool = True) -> LocalFound:
         """Measure a partition: the part of every row."""
+
+    @property
+    def has_all_rows(self) -> bool:
+        """They are in memory."""
+        return True
+
+    def definition(self, found: LocalFound) -> ByDefinition:
+        """Measure it again by definition, from the features themselves."""
+        geometry, kernel = self.kernel.geometry, self.kernel.prepared.kernel
+        with np.errstate(over="ignore", invalid="ignore"):
+            measured = by_definition(
+                self.dataset.features,
+                found.labels,
+                kernel=kernel.name,
+                gamma=kernel.gamma,
+                degree=kernel.degree,
+                standardize=self.options.standardize,
+                centred=kernel.origin is not None,
+                landmarks=geometry.landmarks,
+                workers=self.workers,
+                on_done=lambda done, total: self.progress("definition", done, total),
+            )
+        # The trace of a Nyström kernel, and with it the scatter, may be an estimate.
+        error = SIGMAS * geometry.trace_error
+        return ByDefinition(measured, self.kernel.memory.geometry, len(found.labels), error)
+
+    def differing(self, found: LocalFound, parts: Labels) -> SomeRows:
+        """Rows that are in another part than in a given partition."""
+        rows = self.dataset.rows[found.labels != parts]
+        return len(rows), rows
 
     def engine_summary(self, found: Any) -> EngineSummary | None:
         """Nothing: all rows are in memory."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, cbc_version
+from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.groups import GroupParts
-from clustersplit_cli.core.constraints.quotas import Quotas
+from clustersplit_cli.core.constraints.quotas import FREE, Quotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import Problem
 from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.destination import Destination
+from clustersplit_cli.data.row_labels import NOBODY
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
@@ -24,12 +31,11 @@ from clustersplit_cli.pipeline.context import (
     prepare_local_kernel,
     requirements_of,
 )
-from clustersplit_cli.pipeline.local.context import (
-    by_cbc,
-)
+from clustersplit_cli.pipeline.local.context import Parts, by_cbc
+from clustersplit_cli.pipeline.local.output import write_parts
 from clustersplit_cli.pipeline.local.partition import LocalPartition
 from clustersplit_cli.pipeline.local.split import LocalSplit
-from clustersplit_cli.pipeline.result import PartCounts
+from clustersplit_cli.pipeline.result import CountedParts, ForcedRows, GivenParts, PartCounts, SomeRows
 from clustersplit_cli.pipeline.run import Run, run
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 
@@ -59,6 +65,15 @@ class LocalEngine:
                 return requirements_of(self.dataset, self.options, self.workers)
             return self.into.arranged(self.dataset, self.options)
 
+    def describe(self, surveyed: Any = None) -> Dataset:
+        """All of the dataset."""
+        return self.dataset
+
+    @property
+    def has_kernel(self) -> bool:
+        """For any number of parts."""
+        return True
+
     def without_search(self) -> LocalEngine:
         """The same, for partitions that are given."""
         return self
@@ -69,6 +84,57 @@ class LocalEngine:
         dataset = self.dataset
         left_out = (dataset.n_rows, dataset.n_excluded, dataset.n_dropped)
         return PartCounts(LOCAL, quotas, units, left_out, dataset.notes)
+
+    def give(self, parts: GivenParts) -> Labels:
+        """The part of every row that takes part."""
+        labels: Labels = parts.labels.labels[self.dataset.rows].astype(np.int64)
+        return labels
+
+    def count_given(self, surveyed: Any, parts: GivenParts) -> CountedParts:
+        """Count its rows, and compare them with what was asked for."""
+        dataset, labels = self.dataset, self.give(parts)
+        if isinstance(surveyed, Requirements):
+            families, units = surveyed.families, surveyed.units
+        else:
+            families, units = (surveyed[0],), None if surveyed[1] is None else surveyed[1].units
+        placed = labels >= 0
+        counts = []
+        for quotas in families:
+            flat = quotas.cells.codes[placed] * quotas.k + labels[placed]
+            shape = (len(quotas.cells.sizes), quotas.k)
+            counts.append(np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape))
+        extra = np.setdiff1d(np.flatnonzero(parts.labels.labels != NOBODY), dataset.rows)
+        missing, names = dataset.rows[~placed], families[0].names
+        pinned, is_forced, drawn = families[0].pinned, families[0].forced, families[0].drawn
+
+        def placed_in(rows: NDArray[np.bool_]) -> ForcedRows | None:
+            """Rows whose part is fixed, and which of them are elsewhere."""
+            astray = {
+                name: dataset.rows[rows & (pinned == part) & (labels != part)]
+                for part, name in enumerate(names)
+            }
+            return ForcedRows(int(rows.sum()), astray) if rows.any() else None
+
+        divided = None
+        if units is not None:
+            divided = (dataset.together or "", int(units.max()) + 1, self._divided(units, labels))
+        return CountedParts(
+            tuple(families),
+            tuple(counts),
+            len(dataset.rows),
+            (len(missing), missing),
+            (len(extra), extra),
+            divided,
+            placed_in(is_forced),
+            placed_in(np.isin(pinned, drawn)),
+        )
+
+    def _divided(self, units: Labels, labels: Labels) -> SomeRows:
+        """How many units are divided, and all of their rows."""
+        first = np.full(int(units.max()) + 1, FREE, dtype=np.int64)
+        first[units] = labels
+        divided = np.unique(units[labels != first[units]])
+        return len(divided), self.dataset.rows[np.isin(units, divided)]
 
     def state(self, surveyed: Any) -> AssignmentProgram | None:
         """State the program of the constraints, if CBC will certify the split by it."""
@@ -99,6 +165,11 @@ class LocalEngine:
             return LocalSplit(**common, problem=Problem(held.geometry, limits), requirements=surveyed)
         quotas, units = surveyed
         return LocalPartition(**common, quotas=quotas, units=units)
+
+    def write(self, parts: Parts, to: Destination) -> list[Path]:
+        """Write the rows of every part."""
+        are_folds = self.into is not None and self.into.folds is not None
+        return write_parts(self.dataset, parts, to, are_folds=are_folds)
 
     def await_hashes(self) -> None:
         """Wait until all files are hashed."""

@@ -134,6 +134,9 @@ class LocalPartition(LocalContext):
                 noise *= units.sizes[:, None]
             yield PartPath(self.kernel.geometry, self.assigner, units, towards, noise, counts)
 
+    def misplaced_ties(self, parts: Labels) -> None:
+        """Any part may have any of the identical rows."""
+
     def certify(self, found: LocalFound, program: Any = None) -> FixedPoint | None:
         """Solve the assignment step at the partition's own centroids; not where rows stay together."""
         how = self.options.certification
@@ -147,7 +150,7 @@ class LocalPartition(LocalContext):
                 by_cbc=by_cbc(self.kernel.geometry.n, how),
             )
 
-    def bound(self) -> None:
+    def bound(self, *, with_support: bool = True) -> None:
         """Nothing is known that bounds the MMD of partitions."""
 
     def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:

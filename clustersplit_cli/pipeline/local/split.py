@@ -42,7 +42,7 @@ from clustersplit_cli.pipeline.local.context import (
 )
 from clustersplit_cli.pipeline.notices import about_cells, about_convergence
 from clustersplit_cli.pipeline.portrait import portray
-from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     family_name,
     summarize_validation,
@@ -164,6 +164,14 @@ class LocalSplit(LocalContext):
         """Among splits that differ only by identical rows, the one with the lowest in validation."""
         codes = self.problem.constraints.cells.codes
         return lowest_rows_first(members, self.dataset.features, codes, self.workers, costs)
+
+    def misplaced_ties(self, parts: NDArray[Any]) -> SomeRows | None:
+        """Rows in validation while a lower, identical one of their cell is not, and those lower ones."""
+        if self.requirements.units is not None:
+            return None
+        members = parts == VAL
+        rows = self.dataset.rows[self.lowest_rows_first(members) != members]
+        return len(rows), rows
 
     def draw(self, strategy: str) -> Members:
         """Choose a split by another strategy, without a search."""

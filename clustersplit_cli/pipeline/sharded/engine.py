@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,28 @@ from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.factored import FactoredKernel
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
-from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
-from clustersplit_cli.core.geometry.protocol import split_weights
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry, trace_rows
+from clustersplit_cli.core.geometry.protocol import choose_landmarks, split_weights
+from clustersplit_cli.core.mmd.definition import SpelledKernel, unbiased
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import Problem, SearchContext
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
+from clustersplit_cli.data.destination import Destination
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.naming import as_url, report_path
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples
+from clustersplit_cli.engines.checks import (
+    FindDiffering,
+    count_labels,
+    define_linear,
+    define_nystrom,
+    find_misplaced,
+    give_labels,
+)
 from clustersplit_cli.engines.descent import (
     Refined,
     ShardedProblem,
@@ -50,23 +61,35 @@ from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.factors import FactorPlan
 from clustersplit_cli.engines.options import NO_SPILL, STREAM, EngineOptions
 from clustersplit_cli.engines.plan import MemoryPlan, StreamPlan
-from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Uniform
+from clustersplit_cli.engines.rules import ByThreshold, Differences, Labelled, Rule, Uniform
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamExecutor
 from clustersplit_cli.engines.survey import Found as Counted
 from clustersplit_cli.engines.tasks import Accounts, CountSides, FactorMoments, Ranked, Survey
 from clustersplit_cli.errors import needs_all_rows
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.context import PartitionOptions, Streams
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import SUBSAMPLE_ROWS
 from clustersplit_cli.pipeline.local.split import COSTLY_BOUND
 from clustersplit_cli.pipeline.notices import about_cells
-from clustersplit_cli.pipeline.result import About, Measures, Notes, PartCounts, Searched
+from clustersplit_cli.pipeline.result import (
+    About,
+    ByDefinition,
+    CountedParts,
+    GivenParts,
+    Measures,
+    Notes,
+    PartCounts,
+    Searched,
+    SomeRows,
+)
 from clustersplit_cli.pipeline.sharded.grades import ShardedPath, witness_spreads
+from clustersplit_cli.pipeline.sharded.output import write_rule
 from clustersplit_cli.pipeline.sharded.prepare import (
     ShardedKernel,
     Surveyed,
+    SurveyedParts,
     count_cells,
     prepare_kernel,
     survey_rows,
@@ -96,14 +119,34 @@ class ShardedEngine:
     watch: Stopwatch
     progress: Progress
     searching: bool = True
+    into: PartitionOptions | None = None
 
     @property
     def spare_threads(self) -> int:
         """None: every pass keeps all shards busy."""
         return 0
 
-    def survey(self) -> Surveyed:
+    def describe(self, surveyed: Surveyed | SurveyedParts | None = None) -> Dataset:
+        """The columns, and after a survey also how many rows take part, and the files."""
+        if surveyed is None:
+            return nameless(self.layout)
+        return surveyed_dataset(self.layout, surveyed.found, self.prints)
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """What the work takes, as it was planned."""
+        return self.plan.memory
+
+    @property
+    def has_kernel(self) -> bool:
+        """Only for splits in two."""
+        return self.into is None
+
+    def survey(self) -> Any:
         """Make the first pass."""
+        if self.into is not None:
+            counted = count_cells(self.layout, self.executor, Survey(), self.watch)
+            return SurveyedParts(counted.found, self.into.of_cells(counted.cells, self.options))
         return survey_rows(self.layout, self.executor, self.options, self.watch)
 
     def without_search(self) -> ShardedEngine:
@@ -119,6 +162,23 @@ class ShardedEngine:
             None,
             (self.layout.n_rows, counted.found.n_excluded, counted.found.n_invalid),
             (*self.layout.notes, *self.executor.notes),
+        )
+
+    def give(self, parts: GivenParts) -> Rule:
+        """Hand every shard the labels of its rows."""
+        give_labels(self.executor, parts.files, parts.labels)
+        return Labelled()
+
+    def count_given(self, surveyed: Surveyed | SurveyedParts, parts: GivenParts) -> CountedParts:
+        """Count its rows in one pass, by the labels that the shards were given."""
+        quotas = surveyed.quotas
+        counted = count_labels(self.executor, len(quotas.cells.sizes), quotas.k)
+        return CountedParts(
+            (quotas,),
+            (counted.counts,),
+            surveyed.found.n_kept,
+            (counted.n_missing, counted.missing),
+            (counted.n_extra, counted.extra),
         )
 
     def state(self, surveyed: Surveyed) -> None:
@@ -141,6 +201,10 @@ class ShardedEngine:
             self.watch,
         )
         return ShardedContext(self, memory, kernel)
+
+    def write(self, parts: Rule, to: Destination) -> list[Path]:
+        """Write the rows that the rule chooses, or have the workers of a cluster write them."""
+        return write_rule(self.executor, parts, to)
 
     def await_hashes(self) -> None:
         """Wait until all files are hashed."""
@@ -239,6 +303,11 @@ class ShardedContext:
     def idle_from(self) -> Idle:
         """Every pass keeps all shards busy."""
         return Idle.AFTERWARDS
+
+    @property
+    def has_all_rows(self) -> bool:
+        """No place has them."""
+        return False
 
     def explore(self) -> tuple[NDArray[np.float64], str]:
         """Search on the sample; return the best split's witness, as weights on F, and its start's name."""
@@ -365,7 +434,7 @@ class ShardedContext:
                 proposal = propose(found.problem, found.refined.split, ("certificate", "certificate"))
             return certify(found.problem, found.refined.split, proposal)
 
-    def bound(self) -> float | None:
+    def bound(self, *, with_support: bool = True) -> float | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
         how, kernel, limits = self.options.bound, self.kernel, self.kernel.surveyed.limits
         if how == "never" or not limits.is_exact:
@@ -421,6 +490,53 @@ class ShardedContext:
         again = np.random.default_rng(0)
         sides = [at_hand.places(rows) for rows in (val, train)]
         return subsample_mmd(features, kernel.prepared.kernel, sides, SUBSAMPLE_ROWS, again)
+
+    def definition(self, found: ShardedFound) -> ByDefinition:
+        """Measure the labels that the shards were given by definition.
+
+        All rows are summed in float64. The trace of a Nyström kernel, and the estimate under the exact
+        kernel, come from the rows that the seed draws for them, which are brought together.
+        """
+        ahead, layout, options = self.kernel, self.engine.layout, self.options
+        kernel, n = ahead.prepared.kernel, ahead.surveyed.n
+        spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
+        moments = ahead.surveyed.moments
+        shift = moments.mean
+        if options.standardize == "zscore":
+            deviation = np.where(moments.deviation > 0, moments.deviation, 1.0)
+            spelled = replace(spelled, mean=moments.mean, rest=moments.rest, deviation=deviation)
+            shift = np.zeros(layout.width)
+        if kernel.origin is not None:
+            spelled = replace(spelled, origin=shift)
+        sizes = (found.refined.split.state.n_val, n)
+        if ahead.mixing is None:
+            return ByDefinition(define_linear(self.executor, spelled, shift, sizes), "linear", n)
+        wanted = {
+            "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
+            "trace": trace_rows(n),
+        }
+        val, train = self.subsampled_rows(found.rule)
+        if min(len(val), len(train)) > 1:
+            wanted |= {"val": val, "train": train}
+        at_hand = samples.gather(self.executor, wanted, layout.width, layout.features.dtype)
+        rows = {name: at_hand.rows(numbers) for name, numbers in wanted.items()}
+        measured = define_nystrom(self.executor, spelled, shift, sizes, rows["landmarks"], rows["trace"])
+        estimate = None
+        if "val" in rows:
+            estimate = unbiased(spelled, *(spelled.rows(rows[side]) - shift for side in ("val", "train")))
+        return ByDefinition(measured, "nystrom", n, estimate=estimate)
+
+    def misplaced_ties(self, parts: Rule) -> SomeRows:
+        """Rows in validation while a lower, identical one of their cell is not, and those lower ones."""
+        layout, n = self.engine.layout, self.kernel.surveyed.n
+        found, count = find_misplaced(self.executor, n, layout.width, layout.features.dtype)
+        rows = [row for pair in found for row in (pair.train, pair.val)]
+        return 2 * count, np.array(sorted(rows), dtype=np.int64)
+
+    def differing(self, found: ShardedFound, parts: Rule) -> SomeRows:
+        """Rows that are on another side than the labels say that the shards were given."""
+        each = self.executor.run(FindDiffering(found.rule))
+        return sum(count for count, _ in each), np.concatenate([rows for _, rows in each])
 
     def portrait(self, found: ShardedFound, random: RandomMMD) -> Any:
         """Refused: it draws rows."""

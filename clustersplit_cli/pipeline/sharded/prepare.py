@@ -62,6 +62,14 @@ class Surveyed:
 
 
 @dataclass(frozen=True)
+class SurveyedParts:
+    """What a first pass found where rows go to any number of parts: quotas, and nothing for a kernel."""
+
+    found: Found
+    quotas: Quotas
+
+
+@dataclass(frozen=True)
 class ShardedKernel:
     """The kernel, the landmarks, and a sample to search on.
 

@@ -1,4 +1,4 @@
-"""The MMD between the sides of a split whose rows are read in pieces."""
+"""The MMD between the sides of a whole split, asked of the engine that has its rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, LabelsInMemory, labels_of
-from clustersplit_cli.engines.checks import count_labels, give_labels
-from clustersplit_cli.engines.rules import Labelled
+from clustersplit_cli.core.constraints.quotas import SIDES
+from clustersplit_cli.data.row_labels import NOBODY, LabelFiles, labels_of
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
+from clustersplit_cli.pipeline.engine import Engine
+from clustersplit_cli.pipeline.result import GivenParts
 from clustersplit_cli.pipeline.summarize import tool_versions
 from clustersplit_cli.progress import peak_memory
 from clustersplit_cli.reports.mmd import summary
@@ -24,16 +24,9 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GivenSides:
-    """The side of every row, from lists of rows.
+    """The side of every row, from lists of rows; `n_wrong`: rows that do not exist, or are on both sides."""
 
-    Attributes
-    ----------
-    files : that hold the same, where parts of them can be read.
-    n_wrong : rows that do not exist, and rows on both sides.
-    """
-
-    labels: LabelsInMemory
-    files: LabelFiles | None
+    parts: GivenParts
     n_wrong: int
 
 
@@ -43,12 +36,10 @@ def given_sides(train: Rows, val: Rows, n_rows: int, files: LabelFiles | None) -
     n_labelled = int((labels.labels != NOBODY).sum())
     in_order = all((rows[1:] > rows[:-1]).all() for rows in (train, val))
     n_distinct = len(train) + len(val) if in_order else len(np.unique(train)) + len(np.unique(val))
-    return GivenSides(labels, files if in_order else None, n_distinct - n_labelled)
+    return GivenSides(GivenParts(labels, files if in_order else None), n_distinct - n_labelled)
 
 
-def sharded_mmd(
-    engine: ShardedEngine, sides: GivenSides, config: Mapping[str, Any], earlier: summary.EarlierReport | None
-) -> summary.MMDReport:
+def mmd_of_split(engine: Engine[Any, Any], sides: GivenSides, config: Mapping[str, Any]) -> summary.MMDReport:
     """Measure the MMD between two sides that together are all rows.
 
     Raises
@@ -56,21 +47,18 @@ def sharded_mmd(
     InputError
         If they are not.
     """
-    give_labels(engine.executor, sides.files, sides.labels)
-    context = engine.prepare(engine.survey())
-    found = context.measure(Labelled())
-    counted_labels = count_labels(engine.executor, len(context.kernel.surveyed.limits.target), 2)
-    n_wrong = sides.n_wrong + counted_labels.n_missing + counted_labels.n_extra
+    given, surveyed = engine.give(sides.parts), engine.survey()
+    counted = engine.count_given(surveyed, sides.parts)
+    n_wrong = sides.n_wrong + counted.missing[0] + counted.extra[0]
     if n_wrong:
         raise InputError(
             f"train and val are not a split of all rows: {n_wrong} rows are on another side, or on none",
             hint="read in pieces, only a split of all rows can be measured; use --engine local",
         )
-    state, kernel, memory = found.refined.split.state, context.kernel.prepared.kernel, context.memory
-    squared = state.mmd_squared
-    value = max(squared, 0.0) ** 0.5
-    pair = summary.PairSummary("train", "val", value, squared, None, None, None)
-    dataset = context.dataset()
+    context = engine.prepare(surveyed)
+    measures, about = context.measures(context.measure(given)), context.about(searched=False)
+    options, kernel, memory, dataset = about.options, about.prepared.kernel, about.memory, about.dataset
+    pair = summary.PairSummary("train", "val", measures.mmd, measures.mmd_squared, None, None, None)
     return summary.MMDReport(
         schema_version=summary.MMD_SCHEMA_VERSION,
         command="mmd",
@@ -78,7 +66,7 @@ def sharded_mmd(
         input=summary.MMDInput(
             tuple(FileSummary(f.path, f.role, f.bytes, f.sha256) for f in dataset.files),
             dataset.n_rows,
-            engine.layout.width,
+            dataset.features.shape[1],
             dataset.feature_columns,
             dataset.n_excluded,
             dataset.n_dropped,
@@ -88,30 +76,30 @@ def sharded_mmd(
             "kernel": kernel.name,
             "gamma": kernel.gamma,
             "degree": kernel.degree,
-            "standardize": engine.options.standardize,
+            "standardize": options.standardize,
             "nystrom": memory.landmarks if memory.landmarks is not None else "off",
-            "seed": engine.options.seed,
+            "seed": options.seed,
             "estimator": "biased",
             "permutations": 0,
-            "memory": engine.options.budget,
-            "threads": engine.options.threads,
-            "engine": engine.executor.name,
+            "memory": options.budget,
+            "threads": options.threads,
+            "engine": about.resolved["engine"],
         },
-        seed=engine.options.seed,
-        kernel=summary.KernelSummary(kernel.name, kernel.gamma, kernel.degree, engine.options.standardize),
+        seed=options.seed,
+        kernel=summary.KernelSummary(kernel.name, kernel.gamma, kernel.degree, options.standardize),
         method=summary.Method(
             memory.geometry, memory.landmarks, 0.0, memory.bytes, memory.budget, memory.reason
         ),
         estimator="biased",
         within=(),
-        groups=(summary.GroupSummary("train", state.n_train), summary.GroupSummary("val", state.n_val)),
-        mmd=summary.Discrepancy(value, squared),
+        groups=tuple(summary.GroupSummary(side, measures.sizes[side]) for side in SIDES),
+        mmd=summary.Discrepancy(measures.mmd, measures.mmd_squared),
         pairs=(pair,),
         permutations=None,
         validity=None,
         witness=None,
         columns=None,
-        split=earlier,
-        timing=Timing(dict(engine.watch.steps), engine.watch.total, peak_memory()),
+        split=None,
+        timing=Timing(dict(context.watch.steps), context.watch.total, peak_memory()),
         warnings=tuple(Notice(*note) for note in dataset.notes),
     )
