@@ -16,7 +16,7 @@ from clustersplit_cli.core.constraints.program import Limits
 from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.search.partition import PartAssigner, PartitionMeasures
-from clustersplit_cli.core.search.problem import Evaluation, Members
+from clustersplit_cli.core.search.problem import Members, SplitMeasures
 
 GAP_TOLERANCE = 1e-6
 CERTIFICATE_SECONDS = 20.0
@@ -42,7 +42,7 @@ class FixedPoint:
 
 
 def certify_by_cbc(
-    evaluation: Evaluation,
+    measured: SplitMeasures,
     members: Members,
     constraints: ValidationQuotas,
     program: AssignmentProgram | None = None,
@@ -53,19 +53,19 @@ def certify_by_cbc(
     ----------
     program : that of the constraints, if it has been stated before.
     """
-    difference = evaluation.difference
+    difference = measured.difference
     program = program or AssignmentProgram(constraints)
     with ThreadPoolExecutor(2) as both:
         kept, turned = both.map(program.solve, (difference, -difference))
     costs = (
-        evaluation.training_cost + float(difference[kept.chosen].sum()),
-        evaluation.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),
+        measured.training_cost + float(difference[kept.chosen].sum()),
+        measured.training_cost + float(difference.sum()) - float(difference[turned.chosen].sum()),
     )
-    return _judge("cbc", min(costs), kept.integral and turned.integral, 2, evaluation, members)
+    return _judge("cbc", min(costs), kept.integral and turned.integral, 2, measured, members)
 
 
 def certify_program(
-    evaluation: Evaluation, members: Members, requirements: Requirements, backend: str
+    measured: SplitMeasures, members: Members, requirements: Requirements, backend: str
 ) -> FixedPoint:
     """Solve both orientations of constraints that do not separate, over rows or units.
 
@@ -73,15 +73,15 @@ def certify_program(
     for the optimum, and the status says so.
     """
     program, units = requirements.program, requirements.units
-    difference, chosen = evaluation.difference, members
+    difference, chosen = measured.difference, members
     if units is not None:
         difference = np.asarray(np.bincount(units, weights=difference), dtype=np.float64)
         chosen = np.zeros(requirements.n_atoms, dtype=bool)
         chosen[units[members]] = True
     answers = []
     for costs, constant in (
-        (difference, evaluation.training_cost),
-        (-difference, evaluation.training_cost + float(difference.sum())),
+        (difference, measured.training_cost),
+        (-difference, measured.training_cost + float(difference.sum())),
     ):
         if backend == "cbc":
             solved = solve_program(costs, program, present=chosen, seconds=CERTIFICATE_SECONDS)
@@ -94,32 +94,32 @@ def certify_program(
             answers.append((constant + found.bound, found.proven, 1 + found.branched))
     optimum = min(answer[0] for answer in answers)
     n_lps = sum(answer[2] for answer in answers)
-    judged = _judge(backend, optimum, True, n_lps, evaluation, members)
+    judged = _judge(backend, optimum, True, n_lps, measured, members)
     if judged.status != "optimal" and not all(answer[1] for answer in answers):
         return replace(judged, status="not proven")
     return judged
 
 
 def certify_by_threshold(
-    evaluation: Evaluation, members: Members, constraints: ValidationQuotas
+    measured: SplitMeasures, members: Members, constraints: ValidationQuotas
 ) -> FixedPoint:
     """Use the closed form: the split must cost what every cell's cheapest rows cost, either way round."""
-    difference = evaluation.difference
+    difference = measured.difference
     selection = Selection(constraints)
     both = selection.choose(np.stack([difference, -difference], axis=1))
     costs = (
-        evaluation.training_cost + float(difference[both[:, 0]].sum()),
-        evaluation.training_cost + float(difference.sum()) - float(difference[both[:, 1]].sum()),
+        measured.training_cost + float(difference[both[:, 0]].sum()),
+        measured.training_cost + float(difference.sum()) - float(difference[both[:, 1]].sum()),
     )
-    return _judge("threshold", min(costs), True, 0, evaluation, members)
+    return _judge("threshold", min(costs), True, 0, measured, members)
 
 
 def _judge(
-    backend: str, optimum: float, integral: bool, n_lps: int, evaluation: Evaluation, members: Members
+    backend: str, optimum: float, integral: bool, n_lps: int, measured: SplitMeasures, members: Members
 ) -> FixedPoint:
-    own = evaluation.training_cost + float(evaluation.difference[members].sum())
+    own = measured.training_cost + float(measured.difference[members].sum())
     # Costs are differences of numbers as large as the trace: where they all vanish, a gap is rounding.
-    gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * evaluation.trace)
+    gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * measured.trace)
     status = "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
     return FixedPoint(backend, status, optimum, gap, integral, n_lps)
 

@@ -15,6 +15,7 @@ from clustersplit_cli.core import severity
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.destination import Destination
 from clustersplit_cli.engines.plan import MemoryPlan
@@ -25,7 +26,6 @@ from clustersplit_cli.pipeline.result import (
     ByDefinition,
     CountedParts,
     GivenParts,
-    Measures,
     Notes,
     PartCounts,
     Searched,
@@ -141,7 +141,7 @@ class Context(Protocol[Found]):
         """What the run rests on."""
 
     def measures(self, found: Found) -> Measures:
-        """What the partition measures, in the report's terms."""
+        """What the partition measures."""
 
     def constraints(self, found: Found) -> ConstraintsSummary:
         """Every cell's quota, and whether all hold."""

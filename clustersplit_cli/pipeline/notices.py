@@ -23,7 +23,7 @@ ROUNDING = 1e-4
 def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Collect all warnings, most fundamental first."""
     about, measures, grade = result.about, result.measures, result.graded
-    parts = "splits" if measures.parts is None else "parts"
+    parts = "splits" if measures.pairs is None else "parts"
     return (
         *about.dataset.notes,
         *about_kernel(about.prepared, about.spread, about.options.standardize),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.definition import Definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.core.search.solution import ProgramAccount, Restart, Step
 from clustersplit_cli.core.severity import Grade
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.row_labels import LabelFiles, LabelsInMemory
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary, PartsSummary
+from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
 
 Notes = tuple[tuple[str, str], ...]
 """What a user should know, as (code, message)."""
@@ -127,33 +129,6 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class Measures:
-    """What a partition measures, in float64.
-
-    Attributes
-    ----------
-    sizes : rows of every part, by its name.
-    mmd_squared : between two sides; of more parts the mean over pairs, weighted by their sizes.
-    trace_error : standard error of the trace of K, and so of psi and ssq_total.
-    parts : the MMDs between parts, and of each with all other rows; None for a split in two.
-    """
-
-    sizes: Mapping[str, int]
-    n_rows: int
-    mmd_squared: float
-    psi: float
-    ssq_total: float
-    identity_residual: float
-    trace_error: float
-    parts: PartsSummary | None = None
-
-    @property
-    def mmd(self) -> float:
-        """The MMD; rounding can make its square a hair negative."""
-        return float(max(self.mmd_squared, 0.0) ** 0.5)
-
-
-@dataclass(frozen=True)
 class About:
     """What a run rests on: the rows, the options, and the kernel.
 
@@ -162,6 +137,9 @@ class About:
     dataset : without rows where they are not all in memory.
     resolved : the options as they were used: rules replaced by the numbers they gave.
     spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
+    names, shares : of the parts.
+    drawn : parts whose rows chance has chosen.
+    trace_error : standard error of the trace of K, and so of Psi and the total scatter.
     """
 
     dataset: Dataset
@@ -170,6 +148,10 @@ class About:
     memory: MemoryPlan
     prepared: Prepared
     spread: KernelSpread | None
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...]
+    trace_error: float
+    drawn: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from clustersplit_cli import __version__
 from clustersplit_cli.core.assignment.cbc import cbc_version
 from clustersplit_cli.core.constraints.quotas import VAL, Quotas
+from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.notices import notices
-from clustersplit_cli.pipeline.result import RunResult
+from clustersplit_cli.pipeline.result import About, RunResult
 from clustersplit_cli.progress import Stopwatch, peak_memory
 from clustersplit_cli.reports import summary
 
@@ -26,13 +27,14 @@ def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
     about, measures, random = result.about, result.measures, result.random
     memory, kernel = about.memory, about.prepared.kernel
     certificate, estimate, trace = result.certificate, result.estimate, _trace(result)
+    sizes = dict(zip(about.names, measures.sizes.tolist(), strict=True))
     return summary.Report(
         schema_version=summary.SCHEMA_VERSION,
         tool=tool_versions(),
         input=summarize_input(about.dataset),
         config={**result.config, **about.resolved},
         seed=about.options.seed,
-        sizes=summary.Sizes(measures.sizes.get("train"), measures.sizes.get("val")),
+        sizes=summary.Sizes(sizes.get("train"), sizes.get("val")),
         plan=summarize_plan(memory),
         mmd=summary.MMDSummary(
             value=measures.mmd,
@@ -45,7 +47,7 @@ def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
             else summary.SubsampleMMD(estimate.mmd_squared, estimate.standard_error, estimate.size),
         ),
         objective=summary.Objective(
-            measures.psi, measures.ssq_total, measures.identity_residual, measures.trace_error
+            measures.psi, measures.ssq_total, measures.identity_residual, about.trace_error
         ),
         trace=trace,
         search=_search(result, trace),
@@ -59,7 +61,7 @@ def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
         baselines=summary.Baselines(summary.RandomBaseline(random.n, random.mean, random.sd)),
         timing=summary.Timing(dict(watch.steps), watch.total, peak_memory()),
         warnings=tuple(summary.Notice(*note) for note in notices(result)),
-        parts=measures.parts,
+        parts=_parts(about, measures),
         engine=result.engine,
         graded=_graded(result),
     )
@@ -132,6 +134,20 @@ def summarize_input(dataset: Dataset) -> summary.InputSummary:
 def summarize_plan(memory: MemoryPlan) -> summary.Plan:
     """How the kernel is held."""
     return summary.Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason)
+
+
+def _parts(about: About, measures: Measures) -> summary.PartsSummary | None:
+    """The MMDs between parts, and of each with all other rows; None for a split in two."""
+    if measures.pairs is None or measures.rest_squared is None:
+        return None
+    rest = np.sqrt(measures.rest_squared)
+    parts = tuple(
+        summary.PartSummary(name, float(share), int(size), float(distance), part in about.drawn)
+        for part, (name, share, size, distance) in enumerate(
+            zip(about.names, about.shares, measures.sizes, rest, strict=True)
+        )
+    )
+    return summary.PartsSummary(parts, tuple(tuple(row) for row in np.sqrt(measures.pairs).tolist()))
 
 
 def _trace(result: RunResult) -> tuple[summary.TracePoint, ...]:

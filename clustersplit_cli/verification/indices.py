@@ -67,8 +67,8 @@ def check_requirements(counted: CountedParts, *, freed_by: str | None = None) ->
     if counted.drawn is not None:
         drawn = counted.drawn
         names = ", ".join(counted.families[0].names[part] for part in counted.families[0].drawn)
-        if astray := sum(map(len, drawn.astray.values())):
-            told = f"{astray} rows that the seed draws for {names} are elsewhere"
+        if n_astray := sum(map(len, drawn.astray.values())):
+            told = f"{n_astray} rows that the seed draws for {names} are elsewhere"
             yield Check("random parts", FAILED, told)
         else:
             yield Check("random parts", OK, f"{names}: {drawn.count} rows, those that the seed draws")

@@ -17,7 +17,7 @@ from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
-from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.search.problem import Members, Problem, SplitMeasures, evaluate
 from tests.core import builders
 
 Certifier = Callable[..., FixedPoint]
@@ -41,7 +41,7 @@ def fixed_point(problem: Problem, rng: np.random.Generator) -> Members:
     return descend(problem, start[:, None], Selection(limits), max_iter=200, dtype=np.float64).members[:, 0]
 
 
-def check(certify: Certifier, problem: Problem, members: Members) -> tuple[FixedPoint, Evaluation]:
+def check(certify: Certifier, problem: Problem, members: Members) -> tuple[FixedPoint, SplitMeasures]:
     measured = evaluate(problem, members)
     return certify(measured, members, problem.constraints), measured
 

@@ -20,7 +20,7 @@ from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.search.lloyd import SHORTEST_LEAP
-from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, evaluate
+from clustersplit_cli.core.search.problem import Members, Problem, SplitMeasures, evaluate
 from clustersplit_cli.core.search.solution import Candidate, best_distinct, joined
 from clustersplit_cli.core.search.swaps import polish
 
@@ -235,7 +235,7 @@ class RefinedSplits:
     best: Candidate
     others: tuple[Candidate, ...] = ()
     known: Mapping[bytes, float] = field(default_factory=dict)
-    measured: Evaluation | None = None
+    measured: SplitMeasures | None = None
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class _BoundedRun:
         self.converged = not self._note("lloyd", self.split.step())
         return not self.converged
 
-    def refine(self, problem: Problem) -> Evaluation:
+    def refine(self, problem: Problem) -> SplitMeasures:
         """Descend and polish in turn until neither lowers Psi, which float64 on all rows has to confirm."""
         split, selection = self.split, Selection(problem.constraints)
         for _ in range(ROUNDS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from math import comb, prod
 
@@ -116,17 +116,24 @@ def all_choices(
     return labels
 
 
+def batches(labels: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64]]:
+    """The choices (atoms, r), some at a time."""
+    for first in range(0, 0 if labels is None else labels.shape[1], BATCH):
+        assert labels is not None
+        yield labels[:, first : first + BATCH]
+
+
 def best_of(
-    labels: NDArray[np.int64] | None, psi_of: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    labels: NDArray[np.int64] | None, psi: Iterable[NDArray[np.float64]]
 ) -> tuple[NDArray[np.int64], float]:
-    """Return the first of the choices (atoms, r) with the least Psi, and that Psi; infinite without any."""
-    best, least = np.zeros(0, dtype=np.int64), np.inf
-    if labels is None:
-        return best, least
-    for first in range(0, labels.shape[1], BATCH):
-        some = labels[:, first : first + BATCH]
-        psi = psi_of(some)
-        place = int(psi.argmin())
-        if psi[place] < least:
-            best, least = some[:, place], float(psi[place])
-    return best, least
+    """Return the first of the choices (atoms, r) with the least Psi, and that Psi; infinite without any.
+
+    Parameters
+    ----------
+    psi : of every choice, batch by batch.
+    """
+    found = np.concatenate([np.empty(0), *psi])
+    if labels is None or not len(found):
+        return np.zeros(0, dtype=np.int64), np.inf
+    place = int(found.argmin())
+    return labels[:, place], float(found[place])

@@ -20,7 +20,7 @@ from clustersplit_cli.core.constraints.quotas import FREE, VAL, ValidationQuotas
 from clustersplit_cli.core.constraints.requirements import Requirements
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.protocol import Geometry
-from clustersplit_cli.core.search.exhaustive import all_choices, best_of
+from clustersplit_cli.core.search.exhaustive import all_choices, batches, best_of
 from clustersplit_cli.core.search.partition import one_hot
 from clustersplit_cli.core.search.problem import Problem
 from clustersplit_cli.core.search.solution import Restart, Solution, Step, shortened
@@ -144,7 +144,8 @@ def _better_of_all(kernel: Geometry, parts: GroupParts, best: _GroupCandidate) -
     # All rows together are one more cell, with bounds of its own.
     table = np.column_stack([parts.table, parts.table.sum(axis=1)])
     lower, upper = np.vstack([quotas.lower, parts.least]), np.vstack([quotas.upper, parts.most])
-    labels, psi = best_of(all_choices(table, lower, upper, parts.pinned), psi_of)
+    choices = all_choices(table, lower, upper, parts.pinned)
+    labels, psi = best_of(choices, map(psi_of, batches(choices)))
     if not psi < best.psi - 1e-12 * kernel.trace:
         return best
     found = _measured(kernel, parts, labels)

@@ -17,6 +17,7 @@ from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.core.search.problem import Measures
 
 MOST_PERMUTED = 3
 """Up to this many parts of unequal shares every way to hand out the centroids is tried."""
@@ -343,26 +344,16 @@ def _filled(
     return filled
 
 
-@dataclass(frozen=True)
-class PartitionMeasures:
-    """One partition measured in float64.
+@dataclass(frozen=True, kw_only=True)
+class PartitionMeasures(Measures):
+    """Any number of parts, with what their assignment step needs.
 
     Attributes
     ----------
-    mmd_squared : (k, k) between every two parts.
-    rest_squared : (k,) between every part and all other rows.
-    mean_squared : mean of the squared MMDs over pairs of parts, weighted by the product of their sizes; with
-        two parts it is their squared MMD.
-    identity_residual : |SSq(S) - Psi - sum of |A||B|/n MMD²(A, B)| / SSq(S).
+    costs : (n, k), squared distance of every row to every centroid, but for K_ii.
+    trace : of K.
     """
 
-    sizes: NDArray[np.int64]
-    mmd_squared: NDArray[np.float64]
-    rest_squared: NDArray[np.float64]
-    mean_squared: float
-    psi: float
-    ssq_total: float
-    identity_residual: float
     costs: NDArray[np.float64]
     trace: float
 
@@ -391,5 +382,13 @@ def evaluate_partition(geometry: Geometry, labels: Labels, k: int) -> PartitionM
     residual = abs(scatter - psi - explained) / scatter if scatter > 0 else 0.0
     mean_squared = float((pairs * squared).sum() / pairs.sum())
     return PartitionMeasures(
-        state.sizes[0], squared, rest, mean_squared, psi, scatter, residual, state.costs()[0], trace
+        sizes=state.sizes[0],
+        mmd_squared=mean_squared,
+        psi=psi,
+        ssq_total=scatter,
+        identity_residual=residual,
+        pairs=squared,
+        rest_squared=rest,
+        costs=state.costs()[0],
+        trace=trace,
     )

@@ -15,7 +15,7 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, explored_rows
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry
-from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, best_of
+from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, batches, best_of
 from clustersplit_cli.core.search.partition import (
     PartAssigner,
     State,
@@ -220,10 +220,9 @@ def _better_of_all(geometry: Geometry, candidate: PartitionCandidate, quotas: Qu
     if int((quotas.pinned < 0).sum()) > MOST_FREE:
         return candidate
     table = (quotas.cells.codes[:, None] == np.arange(len(quotas.cells.sizes))).astype(np.int64)
-    labels, psi = best_of(
-        all_choices(table, quotas.lower, quotas.upper, quotas.pinned),
-        lambda some: measure(geometry, some, quotas.k, np.float64).psi,
-    )
+    choices = all_choices(table, quotas.lower, quotas.upper, quotas.pinned)
+    each = (measure(geometry, some, quotas.k, np.float64).psi for some in batches(choices))
+    labels, psi = best_of(choices, each)
     if not psi < candidate.psi - 1e-12 * geometry.trace:
         return candidate
     return replace(

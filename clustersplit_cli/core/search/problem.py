@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment.selection import CellAssigner
-from clustersplit_cli.core.constraints.quotas import ValidationQuotas
+from clustersplit_cli.core.constraints.quotas import VAL, ValidationQuotas
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.features import Floats
@@ -149,26 +149,61 @@ def _from_products(problem: Problem, n_val: NDArray[np.int64], found: SplitProdu
     return MeasuredSplits(found.witness, mmd_squared, problem.ssq_total - pair * mmd_squared, difference)
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """One split measured in float64, each quantity by its own formula.
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """One partition measured in float64, each quantity by its own formula.
 
-    `identity_residual` is |SSq(S) - Psi - |T||V|/n MMD²| / SSq(S): round-off if all is right.
+    Attributes
+    ----------
+    sizes : (k,) rows of every part.
+    mmd_squared : between two parts; of more the mean over pairs, weighted by the product of their sizes.
+    identity_residual : |SSq(S) - Psi - sum of |A||B|/n MMD²(A, B)| / SSq(S): round-off if all is right.
+    pairs : (k, k) between every two parts; None for a split in two.
+    rest_squared : (k,) MMD² between every part and all other rows, likewise.
     """
 
-    n_val: int
-    n_train: int
+    sizes: NDArray[np.int64]
     mmd_squared: float
     psi: float
     ssq_total: float
     identity_residual: float
+    pairs: NDArray[np.float64] | None = None
+    rest_squared: NDArray[np.float64] | None = None
+
+    @property
+    def mmd(self) -> float:
+        """The MMD; rounding can make its square a hair negative."""
+        return float(max(self.mmd_squared, 0.0) ** 0.5)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all parts."""
+        return int(self.sizes.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitMeasures(Measures):
+    """A split in two, with what its assignment step needs.
+
+    Attributes
+    ----------
+    difference : (n,), squared distance to the validation centroid minus that to the training centroid.
+    training_cost : sum over all rows of the squared distance to the training centroid.
+    trace : of K.
+    """
+
     difference: NDArray[np.float64]
     witness: NDArray[np.float64]
-    training_cost: float  # sum over all rows of the squared distance to the training centroid
+    training_cost: float
     trace: float
 
+    @property
+    def n_val(self) -> int:
+        """Validation rows."""
+        return int(self.sizes[VAL])
 
-def evaluate(problem: Problem, members: Members) -> Evaluation:
+
+def evaluate(problem: Problem, members: Members) -> SplitMeasures:
     """Measure one split: MMD² from K z, Psi from K 1_V and K 1_T, SSq(S) from their sum, K 1.
 
     Parameters
@@ -189,13 +224,12 @@ def evaluate(problem: Problem, members: Members) -> Evaluation:
     residual = (
         abs(scatter - psi - n_train * n_val / problem.n_rows * mmd_squared) / scatter if scatter > 0 else 0.0
     )
-    return Evaluation(
-        n_val,
-        n_train,
-        mmd_squared,
-        psi,
-        scatter,
-        residual,
+    return SplitMeasures(
+        sizes=np.array([n_train, n_val], dtype=np.int64),
+        mmd_squared=mmd_squared,
+        psi=psi,
+        ssq_total=scatter,
+        identity_residual=residual,
         difference=-2.0 * witness + (val_norm - train_norm) * (1 if problem.sizes is None else problem.sizes),
         witness=witness,
         training_cost=problem.trace - 2.0 * float(to_train.sum()) / n_train + problem.n_rows * train_norm,

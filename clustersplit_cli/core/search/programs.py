@@ -25,7 +25,7 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, best_of
+from clustersplit_cli.core.search.exhaustive import MOST_FREE, all_choices, batches, best_of
 from clustersplit_cli.core.search.explore import explore
 from clustersplit_cli.core.search.groups import first_choice, group_problem
 from clustersplit_cli.core.search.lloyd import descend
@@ -241,15 +241,14 @@ class CoupledSearch:
             return best
         table = np.asarray(program.by_atom.toarray(), dtype=np.int64)
         total = table.sum(axis=0)
-        members, psi = best_of(
-            all_choices(
-                table,
-                np.stack([total - program.upper, program.lower], axis=1),
-                np.stack([total - program.lower, program.upper], axis=1),
-                program.fixed.astype(np.int64),
-            ),
-            lambda some: objectives(problem, some.astype(bool)),
+        choices = all_choices(
+            table,
+            np.stack([total - program.upper, program.lower], axis=1),
+            np.stack([total - program.lower, program.upper], axis=1),
+            program.fixed.astype(np.int64),
         )
+        each = (objectives(problem, some.astype(bool)) for some in batches(choices))
+        members, psi = best_of(choices, each)
         if not psi < best.psi - 1e-12 * problem.ssq_total:
             return best
         better = replace(best, members=members.astype(bool), psi=psi, trace=(*best.trace, psi))

@@ -29,10 +29,10 @@ from clustersplit_cli.core.search.explore import (
 from clustersplit_cli.core.search.lloyd import Descent, descend
 from clustersplit_cli.core.search.problem import (
     SMALL,
-    Evaluation,
     Members,
     Problem,
     SearchContext,
+    SplitMeasures,
     discrepancy,
     evaluate,
 )
@@ -89,7 +89,7 @@ class FoundSplit:
     """A converged split, what it measures in float64, and the attempt that led to it."""
 
     members: Members
-    measured: Evaluation
+    measured: SplitMeasures
     attempt: Attempt
     best: Candidate
 

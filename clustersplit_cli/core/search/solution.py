@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Labels
-from clustersplit_cli.core.search.problem import SMALL, Evaluation, Members, Problem, objectives
+from clustersplit_cli.core.search.problem import SMALL, Members, Problem, SplitMeasures, objectives
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Solution:
     winner: int
     converged: bool
     account: ProgramAccount | None = None
-    measured: Evaluation | None = None
+    measured: SplitMeasures | None = None
 
     @property
     def members(self) -> Members:
@@ -186,7 +186,7 @@ def measure_runs(
     ends: list[Candidate],
     best: Candidate,
     known: Mapping[bytes, float] = MappingProxyType({}),
-    measured: Evaluation | None = None,
+    measured: SplitMeasures | None = None,
 ) -> tuple[tuple[Restart, ...], tuple[Step, ...]]:
     """Measure where all starts ended and what the winner passed, on the kernel itself.
 

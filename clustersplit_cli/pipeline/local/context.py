@@ -15,11 +15,12 @@ from clustersplit_cli.core.certificate import (
     FixedPoint,
 )
 from clustersplit_cli.core.constraints.cells import Labels
+from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
-from clustersplit_cli.core.search.problem import Members
+from clustersplit_cli.core.search.problem import Measures, Members
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import (
@@ -91,12 +92,26 @@ class LocalContext(ABC):
     def _make_low_rank(self) -> LowRankKernel:
         """Make it, from the stream that this kind of search has for it."""
 
-    def _about(self, resolved: Mapping[str, Any]) -> About:
+    def _about(self, resolved: Mapping[str, Any], quotas: Quotas) -> About:
         held = self.kernel
         common = resolved_options(self.options, held.memory, held.prepared.kernel)
         return About(
-            self.dataset, self.options, {**common, **resolved}, held.memory, held.prepared, held.spread
+            self.dataset,
+            self.options,
+            {**common, **resolved},
+            held.memory,
+            held.prepared,
+            held.spread,
+            quotas.names,
+            quotas.shares,
+            held.geometry.trace_error,
+            quotas.drawn,
         )
+
+    def measures(self, found: LocalFound) -> Measures:
+        """What the partition measures."""
+        measured: Measures = found.measured
+        return measured
 
     def _subsample(self, parts: list[NDArray[np.int64]]) -> SubsampleEstimate | None:
         """Estimate MMD² between parts under the exact kernel, unless that is the kernel."""

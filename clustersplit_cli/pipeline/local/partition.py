@@ -25,7 +25,6 @@ from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.groups import search_group_parts
 from clustersplit_cli.core.search.partition import (
     PartAssigner,
-    PartitionMeasures,
     evaluate_partition,
     measure,
     rest_squared,
@@ -37,7 +36,7 @@ from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import LocalContext, LocalFound, Parts, by_cbc
 from clustersplit_cli.pipeline.notices import about_convergence, about_parts
 from clustersplit_cli.pipeline.portrait import portray_parts
-from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched
+from clustersplit_cli.pipeline.result import About, Notes, Searched
 from clustersplit_cli.pipeline.summarize import (
     summarize_counts,
 )
@@ -194,28 +193,7 @@ class LocalPartition(LocalContext):
     def about(self, *, searched: bool) -> About:
         """What the run rests on; options of a split in two are not among those used."""
         solver = "cbc" if self.options.solver == "cbc" else "transport"
-        return self._about({"solver": "exchange" if self.units is not None else solver})
-
-    def measures(self, found: LocalFound) -> Measures:
-        """What the partition measures, in the report's terms."""
-        measured: PartitionMeasures = found.measured
-        names, rest = self.quotas.names, np.sqrt(measured.rest_squared)
-        parts = tuple(
-            summary.PartSummary(name, float(share), int(size), float(distance), part in self.quotas.drawn)
-            for part, (name, share, size, distance) in enumerate(
-                zip(names, self.quotas.shares, measured.sizes, rest, strict=True)
-            )
-        )
-        return Measures(
-            dict(zip(names, measured.sizes.tolist(), strict=True)),
-            self.quotas.n,
-            measured.mean_squared,
-            measured.psi,
-            measured.ssq_total,
-            measured.identity_residual,
-            self.kernel.geometry.trace_error,
-            summary.PartsSummary(parts, tuple(tuple(row) for row in np.sqrt(measured.mmd_squared).tolist())),
-        )
+        return self._about({"solver": "exchange" if self.units is not None else solver}, self.quotas)
 
     def constraints(self, found: LocalFound) -> summary.ConstraintsSummary:
         """Compare every cell's count in every part with its bounds."""

@@ -27,7 +27,7 @@ from clustersplit_cli.core.duplicates import lowest_rows_first
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, landmarks_in_two, make_low_rank
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
-from clustersplit_cli.core.search.problem import Evaluation, Members, Problem, SearchContext, evaluate
+from clustersplit_cli.core.search.problem import Members, Problem, SearchContext, SplitMeasures, evaluate
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.severity import CoupledPath, Path, SplitPath, normal, standardized
@@ -42,7 +42,7 @@ from clustersplit_cli.pipeline.local.context import (
 )
 from clustersplit_cli.pipeline.notices import about_cells, about_convergence
 from clustersplit_cli.pipeline.portrait import portray
-from clustersplit_cli.pipeline.result import About, Measures, Notes, Searched, SomeRows
+from clustersplit_cli.pipeline.result import About, Notes, Searched, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     family_name,
     summarize_validation,
@@ -275,20 +275,8 @@ class LocalSplit(LocalContext):
                 "bound": options.bound,
                 "engine": LOCAL,
                 "passes": None,
-            }
-        )
-
-    def measures(self, found: LocalFound) -> Measures:
-        """What the split measures, in the report's terms."""
-        measured: Evaluation = found.measured
-        return Measures(
-            {"train": measured.n_train, "val": measured.n_val},
-            self.requirements.n,
-            measured.mmd_squared,
-            measured.psi,
-            measured.ssq_total,
-            measured.identity_residual,
-            self.problem.geometry.trace_error,
+            },
+            self.requirements.families[0],
         )
 
     def constraints(self, found: LocalFound) -> summary.ConstraintsSummary:
@@ -349,7 +337,7 @@ class LocalSplit(LocalContext):
 
 
 def certify(
-    measured: Evaluation,
+    measured: SplitMeasures,
     members: Members,
     constraints: ValidationQuotas,
     how: str,
@@ -369,7 +357,7 @@ def certify(
 
 
 def certify_coupled(
-    measured: Evaluation, members: Members, requirements: Requirements, how: str
+    measured: SplitMeasures, members: Members, requirements: Requirements, how: str
 ) -> FixedPoint | None:
     """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
     if how == "never":

@@ -92,7 +92,9 @@ def mmd_of_split(engine: Engine[Any, Any], sides: GivenSides, config: Mapping[st
         ),
         estimator="biased",
         within=(),
-        groups=tuple(summary.GroupSummary(side, measures.sizes[side]) for side in SIDES),
+        groups=tuple(
+            summary.GroupSummary(*side) for side in zip(SIDES, measures.sizes.tolist(), strict=True)
+        ),
         mmd=summary.Discrepancy(measures.mmd, measures.mmd_squared),
         pairs=(pair,),
         permutations=None,

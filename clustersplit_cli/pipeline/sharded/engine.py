@@ -27,7 +27,7 @@ from clustersplit_cli.core.geometry.protocol import choose_landmarks, split_weig
 from clustersplit_cli.core.mmd.definition import SpelledKernel, unbiased
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
 from clustersplit_cli.core.parallel import Workers, pool
-from clustersplit_cli.core.search.problem import Problem, SearchContext
+from clustersplit_cli.core.search.problem import Measures, Problem, SearchContext
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
@@ -78,7 +78,6 @@ from clustersplit_cli.pipeline.result import (
     ByDefinition,
     CountedParts,
     GivenParts,
-    Measures,
     Notes,
     PartCounts,
     Searched,
@@ -561,20 +560,28 @@ class ShardedContext:
         }
         if not searched:
             resolved |= dict.fromkeys(("restarts", "effort", "max_iter", "solver", "passes"))
-        kernel = self.kernel
-        return About(self.dataset(), options, resolved, self.memory, kernel.prepared, kernel.spread)
+        kernel, quotas = self.kernel, self.kernel.surveyed.quotas
+        return About(
+            self.dataset(),
+            options,
+            resolved,
+            self.memory,
+            kernel.prepared,
+            kernel.spread,
+            quotas.names,
+            quotas.shares,
+            kernel.trace_error,
+        )
 
     def measures(self, found: ShardedFound) -> Measures:
-        """What the split measures, in the report's terms."""
+        """What the split measures."""
         state, whole = found.refined.split.state, found.problem.kernel
         return Measures(
-            {"train": state.n_train, "val": state.n_val},
-            self.kernel.surveyed.n,
-            state.mmd_squared,
-            state.psi,
-            whole.ssq_total,
-            whole.residual(state),
-            self.kernel.trace_error,
+            sizes=np.array([state.n_train, state.n_val], dtype=np.int64),
+            mmd_squared=state.mmd_squared,
+            psi=state.psi,
+            ssq_total=whole.ssq_total,
+            identity_residual=whole.residual(state),
         )
 
     def constraints(self, found: ShardedFound) -> summary.ConstraintsSummary:

@@ -136,7 +136,7 @@ def test_with_two_parts_the_mean_is_their_own(workers: Workers) -> None:
     rng = np.random.default_rng(1)
     geometry = kernel_of(rng.normal(size=(20, 3)), workers)
     found = evaluate_partition(geometry, rng.permutation(np.repeat([0, 1], [14, 6])), 2)
-    assert found.mean_squared == pytest.approx(found.mmd_squared[0, 1])
+    assert found.pairs is not None and found.mmd_squared == pytest.approx(found.pairs[0, 1])
 
 
 def test_exchanges_between_pairs_lower_psi_and_keep_all_counts(workers: Workers) -> None:
