@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.certificate import FixedPoint, certify_by_cbc, certify_by_threshold
@@ -18,18 +16,10 @@ from clustersplit_cli.core.geometry.kernels import prepare
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, SplitMeasures, evaluate
-from tests.core import builders
+from tests.core.builders import split_problem
 
 Certifier = Callable[..., FixedPoint]
 BOTH = pytest.mark.parametrize("certify", [certify_by_cbc, certify_by_threshold])
-
-
-def problem_of(
-    X: NDArray[Any], codes: NDArray[Any], workers: Workers, h: str, tolerance: str = "0", kernel: str = "rbf"
-) -> Problem:
-    cells = joint_cells({"label": (codes, range(int(codes.max()) + 1))}, len(X))
-    limits = split_quotas(cells, Fraction(h), Fraction(tolerance)).validation
-    return builders.problem_of(X, limits, workers, kernel)
 
 
 def fixed_point(problem: Problem, rng: np.random.Generator) -> Members:
@@ -54,7 +44,9 @@ def test_a_fixed_point_is_certified_and_its_objective_is_psi(
 ) -> None:
     rng = np.random.default_rng(1)
     codes = rng.integers(0, 3, 80)
-    problem = problem_of(rng.normal(size=(80, 3)), codes, workers, "0.3", tolerance, kernel)
+    problem = split_problem(
+        rng.normal(size=(80, 3)), kernel, workers, codes=codes, h="0.3", tolerance=tolerance
+    )
     found, measured = check(certify, problem, fixed_point(problem, rng))
     assert found.status == "optimal" and found.integral
     assert found.objective == pytest.approx(measured.psi, rel=1e-9)
@@ -65,7 +57,7 @@ def test_a_fixed_point_is_certified_and_its_objective_is_psi(
 @BOTH
 def test_a_worsened_split_is_not_a_fixed_point(certify: Certifier, workers: Workers) -> None:
     rng = np.random.default_rng(2)
-    problem = problem_of(rng.normal(size=(60, 3)), rng.integers(0, 2, 60), workers, "0.3")
+    problem = split_problem(rng.normal(size=(60, 3)), "rbf", workers, codes=rng.integers(0, 2, 60), h="0.3")
     members = fixed_point(problem, rng)
     difference = evaluate(problem, members).difference
     codes = problem.constraints.cells.codes
@@ -88,7 +80,7 @@ def test_a_split_that_only_the_other_orientation_betters_is_not_a_fixed_point(
     # On a line with h = 1/2, one side is the centre and one the wings: swapping roles costs less nowhere,
     # but with h = 1/4 of rows 0, 1, 2, 13 the lone row 0 is beaten by the lone row 13.
     X = np.array([[0.0], [11.0], [12.0], [13.0]])
-    problem = problem_of(X, np.zeros(4, dtype=np.int64), workers, "0.25", kernel="linear")
+    problem = split_problem(X, "linear", workers, codes=np.zeros(4, dtype=np.int64), h="0.25")
     found, _ = check(certify, problem, np.array([True, False, False, False]))
     assert found.status == "optimal"
     middle = np.array([False, False, False, True])
@@ -121,7 +113,9 @@ def test_heaps_of_equal_rows_are_certified_with_an_objective_of_zero(
 ) -> None:
     rng = np.random.default_rng(3)
     side = rng.permutation(np.repeat([0, 1], [20, 40]))
-    problem = problem_of(rng.normal(size=(2, 5))[side], np.zeros(60, dtype=np.int64), workers, "0.333")
+    problem = split_problem(
+        rng.normal(size=(2, 5))[side], "rbf", workers, codes=np.zeros(60, dtype=np.int64), h="0.333"
+    )
     found, measured = check(certify, problem, side == 0)
     assert measured.psi == pytest.approx(0, abs=1e-12) and found.objective == pytest.approx(0, abs=1e-12)
     assert found.status == "optimal" and abs(found.gap) <= 1e-6

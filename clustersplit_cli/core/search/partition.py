@@ -354,6 +354,8 @@ class PartitionMeasures(Measures):
     trace : of K.
     """
 
+    pairs: NDArray[np.float64]
+    rest_squared: NDArray[np.float64]
     costs: NDArray[np.float64]
     trace: float
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection, cheaper_orientation
-from clustersplit_cli.core.constraints.cells import joint_cells
-from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.factored import FactorGeometry
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search import bounded as follow
@@ -30,22 +27,9 @@ from clustersplit_cli.core.search.solution import Candidate, Solution
 from clustersplit_cli.core.search.starts import random_splits
 from clustersplit_cli.core.search.swaps import polish
 from tests.core import builders
+from tests.core.builders import clustered_factors
 
 KERNELS = ("linear", "nystrom")
-
-
-def problem_of(
-    kernel: str, n: int, seed: int, workers: Workers, dtype: Any = np.float64, gamma: Any = "scale"
-) -> tuple[Problem, FactorGeometry]:
-    """Overlapping groups in three cells of different sizes."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(9, 5))[rng.integers(9, size=n)] * 2 + rng.normal(size=(n, 5))
-    labels = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
-    limits = split_quotas(joint_cells({"label": (labels, [0, 1, 2])}, n), Fraction("0.2")).validation
-    X, landmarks = X.astype(dtype), np.sort(rng.choice(n, 60, False)) if kernel == "nystrom" else None
-    geometry = builders.geometry_of(X, workers, "linear" if landmarks is None else "rbf", gamma, landmarks)
-    assert isinstance(geometry, FactorGeometry)
-    return Problem(geometry, limits), geometry
 
 
 def split_at(
@@ -86,7 +70,7 @@ def test_every_step_is_that_of_a_plain_descent(
 ) -> None:
     monkeypatch.setattr(follow, "ALL_AT_ONCE", all_at_once)
     for seed in range(6):
-        problem, geometry = problem_of(kernel, 700, seed, workers, dtype)
+        problem, geometry = clustered_factors(kernel, 700, seed, workers, dtype)
         members = start(problem, seed)
         plain = descend(
             problem,
@@ -108,7 +92,7 @@ def test_every_step_is_that_of_a_plain_descent(
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_late_steps_look_at_few_rows(kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, geometry = problem_of(kernel, 4000, 1, workers)
+    problem, geometry = clustered_factors(kernel, 4000, 1, workers)
     split = split_at(problem, geometry, start(problem))
     looked = watch_looks(monkeypatch)
     while split.step():
@@ -119,7 +103,7 @@ def test_late_steps_look_at_few_rows(kernel: str, workers: Workers, monkeypatch:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_sums_kept_up_are_those_of_the_split(kernel: str, workers: Workers) -> None:
-    problem, geometry = problem_of(kernel, 500, 2, workers)
+    problem, geometry = clustered_factors(kernel, 500, 2, workers)
     split = split_at(problem, geometry, start(problem))
     while split.step():
         pass
@@ -137,7 +121,7 @@ def test_polish_finds_what_it_finds_with_every_witness_known(
     monkeypatch.setattr(follow, "ALL_AT_ONCE", 1.0)  # most rows have not been looked at for long
     polished_somewhere = False
     for seed in range(20):
-        problem, geometry = problem_of(kernel, 300, seed, workers)
+        problem, geometry = clustered_factors(kernel, 300, seed, workers)
         split = split_at(problem, geometry, start(problem, seed))
         while split.step():
             pass
@@ -152,7 +136,7 @@ def test_polish_finds_what_it_finds_with_every_witness_known(
 
 
 def test_an_exchange_that_gains_nothing_is_refused(workers: Workers) -> None:
-    problem, geometry = problem_of("linear", 300, 0, workers)
+    problem, geometry = clustered_factors("linear", 300, 0, workers)
     split = split_at(problem, geometry, start(problem))
     while split.step():
         pass
@@ -181,7 +165,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_followed_search_ends_at_rest_and_states_what_it_measured(
     kernel: str, dtype: type, workers: Workers
 ) -> None:
-    problem, _ = problem_of(kernel, 3000, 3, workers, dtype)
+    problem, _ = clustered_factors(kernel, 3000, 3, workers, dtype)
     starts = random_splits(problem.constraints, np.random.default_rng(9).spawn(60))
     end = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float64)
     least = float(objectives(problem, end.members).min())
@@ -207,7 +191,7 @@ def test_a_followed_search_ends_at_rest_and_states_what_it_measured(
 def test_runs_state_the_objective_of_their_own_splits(
     kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, _ = problem_of(kernel, 3000, 4, workers)
+    problem, _ = clustered_factors(kernel, 3000, 4, workers)
     ended: list[Candidate] = []
     plain = search_module.measure_runs
 
@@ -226,7 +210,7 @@ def test_runs_state_the_objective_of_their_own_splits(
 def test_a_followed_search_takes_few_passes(
     kernel: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, geometry = problem_of(kernel, 3000, 5, workers, np.float32)
+    problem, geometry = clustered_factors(kernel, 3000, 5, workers, np.float32)
     passes: list[str] = []
 
     def counted(name: str) -> Any:
@@ -252,7 +236,7 @@ def test_followed_searches_do_not_depend_on_the_number_of_threads(kernel: str) -
     found = []
     for threads in (1, 2):
         with pool(threads) as workers:
-            problem, _ = problem_of(kernel, 3000, 6, workers, np.float32)
+            problem, _ = clustered_factors(kernel, 3000, 6, workers, np.float32)
             found.append(solve(problem, workers))
     assert np.array_equal(found[0].members, found[1].members)
     assert found[0].steps == found[1].steps and found[0].runs == found[1].runs
@@ -276,13 +260,13 @@ def refined(problem: Problem, candidate: Candidate, *, max_iter: int) -> Refined
 def test_kernels_whose_rows_pull_on_themselves_are_not_followed(
     gamma: Any, is_bounded: bool, workers: Workers
 ) -> None:
-    problem, _ = problem_of("nystrom", 3000, 7, workers, gamma=gamma)
+    problem, _ = clustered_factors("nystrom", 3000, 7, workers, gamma=gamma)
     done = refined(problem, underway(problem, 3), max_iter=100)
     assert (done is not None) is is_bounded
 
 
 def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None:
-    problem, _ = problem_of("nystrom", 6000, 8, workers)
+    problem, _ = clustered_factors("nystrom", 6000, 8, workers)
     candidate = underway(problem, 2)
     done = refined(problem, candidate, max_iter=1)
     assert done is not None and not done.best.converged
@@ -294,7 +278,7 @@ def test_steps_that_run_out_are_not_called_convergence(workers: Workers) -> None
 
 
 def test_sums_that_were_off_are_found_out(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, _ = problem_of("linear", 3000, 9, workers)
+    problem, _ = clustered_factors("linear", 3000, 9, workers)
     candidate = underway(problem, 4)
     right = refined(problem, candidate, max_iter=100)
     plain, again, recounts = FactorGeometry.sums_over, BoundedSplit.recount, []

@@ -18,24 +18,7 @@ from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.lloyd import Descent, descend, leap
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, objectives
 from clustersplit_cli.core.search.starts import random_splits
-from clustersplit_cli.errors import InfeasibleError
-from tests.core import builders
-
-
-def problem_of(
-    seed: int, n: int, kernel: str, tolerance: str, workers: Workers, dtype: type
-) -> Problem | None:
-    """A random problem with cells, some clusters and some duplicate rows; None if no split meets it."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3)) + 2 * rng.integers(0, 2, n)[:, None]
-    X[n // 2 :: 4] = X[0]
-    codes = rng.integers(0, 3, n)
-    cells = joint_cells({"label": (codes, range(3))}, n)
-    try:
-        limits = split_quotas(cells, Fraction(int(rng.integers(1, 10)), 10), Fraction(tolerance)).validation
-    except InfeasibleError:
-        return None
-    return builders.problem_of(X.astype(dtype), limits, workers, kernel)
+from tests.core.builders import random_problem
 
 
 def path_of(end: Descent, starts: Members, run: int) -> Members:
@@ -61,7 +44,7 @@ def test_psi_never_rises_and_quotas_always_hold(
     step: type, dtype: type, seed: int, n: int, kernel: str, tolerance: str
 ) -> None:
     with pool(1) as workers:
-        problem = problem_of(seed, n, kernel, tolerance, workers, dtype)
+        problem = random_problem(seed, n, kernel, tolerance, workers, dtype)
         if problem is None:
             return
         limits = problem.constraints
@@ -92,7 +75,7 @@ def test_psi_never_rises_and_quotas_always_hold(
 @settings(max_examples=80)
 def test_a_fixed_point_stays_fixed(seed: int, n: int, kernel: str, tolerance: str) -> None:
     with pool(1) as workers:
-        problem = problem_of(seed, n, kernel, tolerance, workers, np.float64)
+        problem = random_problem(seed, n, kernel, tolerance, workers, np.float64)
         if problem is None:
             return
         assigner = Selection(problem.constraints)
@@ -111,7 +94,7 @@ def test_a_fixed_point_stays_fixed(seed: int, n: int, kernel: str, tolerance: st
 
 def test_starts_in_a_batch_do_not_disturb_each_other() -> None:
     with pool(1) as workers:
-        problem = problem_of(7, 60, "rbf", "0", workers, np.float64)
+        problem = random_problem(7, 60, "rbf", "0", workers, np.float64)
         assert problem is not None
         assigner = Selection(problem.constraints)
         starts = random_splits(problem.constraints, np.random.default_rng(1).spawn(6))
@@ -132,7 +115,7 @@ def test_starts_in_a_batch_do_not_disturb_each_other() -> None:
 
 def test_steps_that_run_out_are_not_called_convergence() -> None:
     with pool(1) as workers:
-        problem = problem_of(3, 60, "rbf", "0", workers, np.float64)
+        problem = random_problem(3, 60, "rbf", "0", workers, np.float64)
         assert problem is not None
         assigner = Selection(problem.constraints)
         starts = random_splits(problem.constraints, np.random.default_rng(2).spawn(8))

@@ -27,7 +27,7 @@ def cells_of(n_cells: int) -> Cells:
     return joint_cells({"label": (codes, list(range(n_cells)))}, N)
 
 
-def problem_of(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: str = "0") -> Problem:
+def uneven_problem(workers: Workers, gamma: float, holdout: str = "0.2", tolerance: str = "0") -> Problem:
     """Rows that are denser in some places than in others."""
     rng = np.random.default_rng(2)
     X = (rng.normal(size=(N, 4)) * np.exp(rng.normal(size=(N, 1)))).astype(np.float32)
@@ -44,7 +44,7 @@ def explained(problem: Problem, solution: Solution) -> float:
 
 
 def test_a_kernel_is_nearly_diagonal_where_rows_have_little_company(workers: Workers) -> None:
-    narrow, wide = problem_of(workers, 400.0), problem_of(workers, 1.0)
+    narrow, wide = uneven_problem(workers, 400.0), uneven_problem(workers, 1.0)
     assert is_nearly_diagonal(narrow) and not is_nearly_diagonal(wide)
 
 
@@ -52,7 +52,7 @@ def test_a_kernel_is_nearly_diagonal_where_rows_have_little_company(workers: Wor
 def test_crowded_splits_meet_quotas_and_keep_company_on_the_smaller_side(
     holdout: str, workers: Workers
 ) -> None:
-    problem = problem_of(workers, 400.0, holdout)
+    problem = uneven_problem(workers, 400.0, holdout)
     splits = near_diagonal_splits(problem, 4, np.random.default_rng(0))
     for split in splits.T:
         assert problem.constraints.counts(split).tolist() == problem.constraints.target.tolist()
@@ -68,7 +68,7 @@ def test_crowded_splits_meet_quotas_and_keep_company_on_the_smaller_side(
 def test_the_search_ends_near_the_bound_and_far_ahead_of_random_starts(
     holdout: str, workers: Workers
 ) -> None:
-    problem = problem_of(workers, 400.0, holdout)
+    problem = uneven_problem(workers, 400.0, holdout)
     found = solve(problem, workers)
     starts = random_splits(problem.constraints, np.random.default_rng(9).spawn(100))
     end = descend(problem, starts, Selection(problem.constraints), max_iter=100, dtype=np.float64)
@@ -83,17 +83,17 @@ def test_the_search_ends_near_the_bound_and_far_ahead_of_random_starts(
 
 
 def test_efforts_and_restarts_count_on_narrow_kernels_too(workers: Workers) -> None:
-    problem = problem_of(workers, 400.0)
+    problem = uneven_problem(workers, 400.0)
     normal = solve(problem, workers)
     assert explained(problem, solve(problem, workers, "thorough")) >= explained(problem, normal) * (1 - 1e-9)
     assert len(solve(problem, workers, "fast", restarts=1).runs) == 1
 
 
 def test_tolerances_are_kept_on_narrow_kernels(workers: Workers) -> None:
-    problem = problem_of(workers, 400.0, tolerance="0.3")
+    problem = uneven_problem(workers, 400.0, tolerance="0.3")
     found = solve(problem, workers)
     counts = problem.constraints.counts(found.members)
     assert (counts >= problem.constraints.lower).all() and (counts <= problem.constraints.upper).all()
     assert evaluate(problem, found.members).psi <= evaluate(
-        problem, solve(problem_of(workers, 400.0), workers).members
+        problem, solve(uneven_problem(workers, 400.0), workers).members
     ).psi * (1 + 1e-9)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import joint_cells
-from clustersplit_cli.core.constraints.quotas import split_quotas
 from clustersplit_cli.core.geometry.protocol import ByProducts, split_weights
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import (
@@ -21,16 +18,9 @@ from clustersplit_cli.core.search.problem import (
     objectives,
     shifted,
 )
-from tests.core import builders
+from tests.core.builders import split_problem
 
 HOLDINGS = ("rbf", "linear", "cosine", "polynomial", "nystrom")
-
-
-def problem_of(X: NDArray[Any], holding: str, workers: Workers) -> Problem:
-    limits = split_quotas(joint_cells({}, len(X)), Fraction(1, 2)).validation
-    if holding == "nystrom":
-        return builders.problem_of(X, limits, workers, landmarks=np.arange(0, len(X), 3))
-    return builders.problem_of(X, limits, workers, holding)
 
 
 def random_members(n: int, rng: np.random.Generator) -> Members:
@@ -72,7 +62,7 @@ def test_every_measure_of_a_split_follows_its_definition(
 ) -> None:
     n, rng = 14, np.random.default_rng(1)
     X = (rng.normal(size=(n, 3)) + 2).astype(dtype)
-    problem = problem_of(X, holding, workers)
+    problem = split_problem(X, holding, workers, every=3)
     K = np.asarray(problem.geometry.apply(np.eye(n)), dtype=np.float64)
     everyone = list(range(n))
     scatter = sum(squared_distance(K, i, everyone) for i in everyone)
@@ -85,7 +75,7 @@ def test_every_measure_of_a_split_follows_its_definition(
         psi = to_val[members].sum() + to_train[~members].sum()
         mmd_squared = mmd_squared_by_definition(K, members)
         found = evaluate(problem, members)
-        assert (found.n_val, found.n_train) == (len(val), len(train))
+        assert found.sizes.tolist() == [len(train), len(val)]
         assert found.mmd_squared == pytest.approx(mmd_squared, rel=close, abs=close * scatter / n)
         assert found.psi == pytest.approx(psi, rel=close, abs=close * scatter)
         assert found.ssq_total == pytest.approx(scatter, rel=close)
@@ -110,7 +100,7 @@ def test_every_measure_of_a_split_follows_its_definition(
 
 def test_the_measures_of_a_split_worked_by_hand(workers: Workers) -> None:
     # Rows 0, 1 | 4, 7 on a line: means 0.5 and 5.5, scatters 0.5 and 4.5; overall mean 3, scatter 30.
-    problem = problem_of(np.array([[0.0], [1.0], [4.0], [7.0]]), "linear", workers)
+    problem = split_problem(np.array([[0.0], [1.0], [4.0], [7.0]]), "linear", workers, every=3)
     found = evaluate(problem, np.array([True, True, False, False]))
     assert found.mmd_squared == pytest.approx(25.0)
     assert found.psi == pytest.approx(5.0)
@@ -130,7 +120,7 @@ def test_the_anova_identity_holds_for_any_split(n: int, seed: int, holding: str,
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3)) + offset
     with pool(1) as workers:
-        problem = problem_of(X, holding, workers)
+        problem = split_problem(X, holding, workers, every=3)
         members = random_members(n, rng)
         found = evaluate(problem, members)
         # Rounding is relative to the kernel's values, the identity to their scatter.
@@ -146,15 +136,15 @@ def test_the_measures_of_a_split_do_not_depend_on_row_order(n: int, seed: int, h
     rng = np.random.default_rng(seed)
     X, members, order = rng.normal(size=(n, 3)), random_members(n, rng), rng.permutation(n)
     with pool(1) as workers:
-        one = evaluate(problem_of(X, holding, workers), members)
-        other = evaluate(problem_of(X[order], holding, workers), members[order])
+        one = evaluate(split_problem(X, holding, workers, every=3), members)
+        other = evaluate(split_problem(X[order], holding, workers, every=3), members[order])
     assert other.psi == pytest.approx(one.psi, rel=1e-10, abs=1e-10 * one.ssq_total)
     assert other.mmd_squared == pytest.approx(one.mmd_squared, rel=1e-9, abs=1e-10 * one.ssq_total)
 
 
 def test_a_wrong_product_shows_in_the_identity(workers: Workers) -> None:
     """The sides of the identity come from separate columns, so an error in one of them shows."""
-    problem = problem_of(np.random.default_rng(2).normal(size=(30, 3)), "rbf", workers)
+    problem = split_problem(np.random.default_rng(2).normal(size=(30, 3)), "rbf", workers, every=3)
 
     class OffByALittle(ByProducts):
         n, trace = problem.geometry.n, problem.geometry.trace
@@ -176,7 +166,7 @@ def test_a_split_close_to_a_known_one_measures_as_if_it_were_measured_anew(
     n_swapped: int, dtype: type, workers: Workers
 ) -> None:
     rng = np.random.default_rng(n_swapped)
-    problem = problem_of(rng.normal(size=(600, 5)).astype(np.float32), "rbf", workers)
+    problem = split_problem(rng.normal(size=(600, 5)).astype(np.float32), "rbf", workers, every=3)
     before = np.stack([rng.permutation(np.arange(600) < 200) for _ in range(3)], axis=1)
     members = before.copy()
     for run in range(3):
@@ -193,7 +183,7 @@ def test_a_split_close_to_a_known_one_measures_as_if_it_were_measured_anew(
 
 def test_a_split_with_other_counts_is_measured_anew(workers: Workers) -> None:
     rng = np.random.default_rng(0)
-    problem = problem_of(rng.normal(size=(100, 5)), "rbf", workers)
+    problem = split_problem(rng.normal(size=(100, 5)), "rbf", workers, every=3)
     before = (np.arange(100) < 30)[:, None]
     members = (np.arange(100) < 31)[:, None]
     found = shifted(problem, members, before, discrepancy(problem, before, np.float64).witness)

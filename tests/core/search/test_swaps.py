@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -8,32 +7,14 @@ import pytest
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
-from clustersplit_cli.core.constraints.cells import joint_cells
-from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
+from clustersplit_cli.core.constraints.quotas import ValidationQuotas
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.lloyd import descend
 from clustersplit_cli.core.search.problem import Members, Problem, discrepancy, objectives
 from clustersplit_cli.core.search.swaps import _look, polish
-from tests.core import builders
+from tests.core.builders import split_problem
 
 HOLDINGS = ("rbf", "linear", "cosine", "polynomial", "nystrom")
-
-
-def problem_of(
-    X: NDArray[Any],
-    holding: str,
-    workers: Workers,
-    *,
-    codes: NDArray[Any] | None = None,
-    h: str = "0.4",
-    tolerance: str = "0",
-    gamma: str | float = "scale",
-) -> Problem:
-    columns = {} if codes is None else {"label": (codes, range(int(codes.max()) + 1))}
-    limits = split_quotas(joint_cells(columns, len(X)), Fraction(h), Fraction(tolerance)).validation
-    if holding == "nystrom":
-        return builders.problem_of(X, limits, workers, gamma=gamma, landmarks=np.arange(0, len(X), 2))
-    return builders.problem_of(X, limits, workers, holding, gamma)
 
 
 def at_target(limits: ValidationQuotas, rng: np.random.Generator) -> Members:
@@ -85,7 +66,7 @@ def test_predicted_gains_are_the_differences_of_recomputed_objectives(
 ) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(24, 3)).astype(dtype)
-    problem = problem_of(X, holding, workers, codes=rng.integers(0, 2, 24), tolerance="0.5")
+    problem = split_problem(X, holding, workers, codes=rng.integers(0, 2, 24), tolerance="0.5", h="0.4")
     limits = problem.constraints
     everything = np.arange(24)
     kernel = problem.geometry.block(everything, everything)
@@ -110,7 +91,7 @@ def test_predicted_gains_are_the_differences_of_recomputed_objectives(
 
 def test_gains_stay_exact_over_a_chain_of_flips(workers: Workers) -> None:
     rng = np.random.default_rng(2)
-    problem = problem_of(rng.normal(size=(30, 3)), "rbf", workers, tolerance="0.8")
+    problem = split_problem(rng.normal(size=(30, 3)), "rbf", workers, tolerance="0.8", h="0.4")
     members = at_target(problem.constraints, rng)
     everything = np.arange(30)
     kernel = problem.geometry.block(everything, everything)
@@ -138,7 +119,7 @@ def test_after_polish_no_single_exchange_lowers_psi(
         n = int(rng.integers(8, 40))
         codes = rng.integers(0, 3, n)
         X = (rng.normal(size=(n, 3)) + codes[:, None]).astype(dtype)
-        problem = problem_of(X, holding, workers, codes=codes, tolerance=tolerance)
+        problem = split_problem(X, holding, workers, codes=codes, tolerance=tolerance, h="0.4")
         limits = problem.constraints
         start = at_target(limits, rng)
         members = start
@@ -161,7 +142,7 @@ def test_after_polish_no_single_exchange_lowers_psi(
 
 def test_polish_leaves_its_argument_alone(workers: Workers) -> None:
     rng = np.random.default_rng(4)
-    problem = problem_of(rng.normal(size=(40, 3)), "rbf", workers)
+    problem = split_problem(rng.normal(size=(40, 3)), "rbf", workers, h="0.4")
     members = at_target(problem.constraints, rng)
     before = members.copy()
     assert polish(problem, members, witness_of(problem, members)).changes > 0
@@ -171,7 +152,7 @@ def test_polish_leaves_its_argument_alone(workers: Workers) -> None:
 def test_soft_bounds_let_single_rows_move(workers: Workers) -> None:
     # Two far clusters of 4 and 8 rows: one half and half splits a cluster, moving two rows does not.
     X = np.concatenate([np.zeros(4), np.full(8, 10.0)])[:, None] + np.arange(12)[:, None] / 100
-    problem = problem_of(X, "linear", workers, h="0.5", tolerance="0.4")
+    problem = split_problem(X, "linear", workers, h="0.5", tolerance="0.4")
     members = np.arange(12) < 6
     polished = polish(problem, members, witness_of(problem, members))
     assert polished.members.tolist() == (np.arange(12) < 4).tolist()
@@ -180,7 +161,7 @@ def test_soft_bounds_let_single_rows_move(workers: Workers) -> None:
 def test_near_a_diagonal_kernel_lloyd_stops_at_once_and_swaps_go_on(workers: Workers) -> None:
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 2)) * 20  # width 1 on wide features: most rows are alone
-    problem = problem_of(X, "rbf", workers, codes=rng.integers(0, 2, 300), gamma=1.0)
+    problem = split_problem(X, "rbf", workers, codes=rng.integers(0, 2, 300), gamma=1.0, h="0.4")
     off_diagonal = problem.geometry.block(np.arange(300), np.arange(300)) - np.eye(300)
     assert np.quantile(off_diagonal, 0.99) < 1e-2
     start = at_target(problem.constraints, rng)
@@ -197,7 +178,7 @@ def test_gains_that_are_rounding_are_not_chased(workers: Workers) -> None:
     """A kernel close to constant has a scatter close to nothing; its swaps gain nothing real."""
     rng = np.random.default_rng(6)
     X = rng.normal(size=(400, 30)).astype(np.float32)
-    problem = problem_of(X, "nystrom", workers, gamma=1e-7)
+    problem = split_problem(X, "nystrom", workers, gamma=1e-7, h="0.4")
     members = at_target(problem.constraints, rng)
     for _ in range(6):
         polished = polish(problem, members, witness_of(problem, members))
