@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.assignment.selection import CellAssigner
-from clustersplit_cli.core.constraints.quotas import VAL, ValidationQuotas
+from clustersplit_cli.core.constraints.quotas import TRAIN, VAL, ValidationQuotas
 from clustersplit_cli.core.effort import Effort
 from clustersplit_cli.core.geometry.dense import FEW
 from clustersplit_cli.core.geometry.features import Floats
@@ -196,6 +196,11 @@ class SplitMeasures(Measures):
     witness: NDArray[np.float64]
     training_cost: float
     trace: float
+
+    @property
+    def n_train(self) -> int:
+        """Training rows."""
+        return int(self.sizes[TRAIN])
 
     @property
     def n_val(self) -> int:
