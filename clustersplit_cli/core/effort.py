@@ -22,7 +22,7 @@ class Effort:
     near_diagonal : the same on kernels that are nearly diagonal, where the first is seldom far from the best.
     exact_rounds : rounds of perturbation on the kernel itself, after refining.
     cheap_rounds : the same up to `CHEAP_ROWS` rows, where a pass over the kernel costs little, if starts were
-        slow to come to rest.
+        slow to converge.
     after : a search that is done before, so that more effort never finds a worse split.
     """
 

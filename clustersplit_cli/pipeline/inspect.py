@@ -36,7 +36,7 @@ from clustersplit_cli.reports.part_sizes import PartSizes, PartTotal, SizedCell
 from clustersplit_cli.reports.summary import Notice, Plan
 
 NEAR = 0.01
-"""Kernel values within this distance of 0 or 1 say that two rows are strangers, or twins."""
+"""Kernel values within this distance of 0 or 1 say that two rows are unrelated, or the same."""
 TIMED_ROWS, TIMED_COLUMNS, TIMED_SECONDS = 512, 24, 0.1
 # Steps of one run, and columns of products with the kernel, that splits of several real datasets took.
 STEPS_EXPLORING, STEPS_REFINING, COLUMNS_BOUNDING = 10, 60, 400
@@ -181,7 +181,7 @@ def _estimate(
     width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
     explored = n * width if n <= SMALL else 2 * explored_rows(n) * landmarks_in_two(n)
     exploring = explored * (options.restarts + effort.max_rounds * effort.batch) * STEPS_EXPLORING
-    # Where the kernel is held as factors, one product measures all splits, and few rows are followed on.
+    # Where the kernel is held as factors, one product measures all splits, and few rows are looked up later.
     is_followed = memory.geometry != "dense" and n > SMALL
     refined = (options.restarts if is_followed else 0) + effort.candidates * (
         1 if is_followed else STEPS_REFINING

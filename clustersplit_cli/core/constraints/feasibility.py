@@ -338,7 +338,7 @@ def _integers(
     integral: NDArray[np.float64],
     seconds: float,
 ) -> tuple[NDArray[np.float64] | None, bool]:
-    """Minimise costs'x; return x, or None, and whether that is settled rather than out of time."""
+    """Minimise costs'x; return x, or None, and whether that is decided rather than out of time."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     if (np.asarray(lower) > np.asarray(upper)).any():

@@ -371,9 +371,9 @@ def _refuse_impossible(quotas: Quotas) -> None:
             hint="force fewer rows, or allow more with --tolerance",
         )
     least = np.maximum(taken, quotas.lower).sum(axis=1)
-    crowded = np.flatnonzero(least > quotas.cells.sizes)
-    if len(crowded):
-        cell = int(crowded[0])
+    too_full = np.flatnonzero(least > quotas.cells.sizes)
+    if len(too_full):
+        cell = int(too_full[0])
         raise InfeasibleError(
             f"{quotas.cells.describe(cell)} has {quotas.cells.sizes[cell]} rows, but what is forced into "
             f"some parts and what the others need add up to {least[cell]}",

@@ -147,7 +147,7 @@ class Perturber:
         progress: Progress = silent,
         goal: float = -np.inf,
     ) -> list[Candidate]:
-        """Perturb and cross until rounds bring nothing any more, or Psi is down to the goal."""
+        """Perturb and cross until rounds gain nothing any more, or Psi is down to the goal."""
         stale = 0
         for done in range(effort.max_rounds):
             best = min(candidate.psi for candidate in population)
@@ -370,7 +370,7 @@ def explore_near_diagonal(context: SearchContext, most: int, rng: np.random.Gene
 
 
 def _patience(effort: Effort, ends: list[Candidate], *, is_easy: bool, is_faint: bool) -> int:
-    """Rounds of perturbation that may bring nothing: more of them where descents are short.
+    """Rounds of perturbation that may gain nothing: more of them where descents are short.
 
     Where starts agree there is little left to find, and on a faint approximation what is found means little.
     """

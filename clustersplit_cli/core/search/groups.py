@@ -185,7 +185,7 @@ def _perturb(
     rng: np.random.Generator,
     progress: Progress,
 ) -> _GroupCandidate:
-    """Blur the distances to the centroids, assign by them and exchange, until that brings nothing."""
+    """Blur the distances to the centroids, assign by them and exchange, until that gains nothing."""
     stale = 0
     for done in range(effort.max_rounds):
         if stale == effort.patience + effort.exact_rounds:

@@ -297,7 +297,7 @@ class CoupledSearch:
         starter: Assigner,
         rng: np.random.Generator,
     ) -> list[Candidate]:
-        """Perturb the best split and descend, until two rounds in a row bring nothing."""
+        """Perturb the best split and descend, until two rounds in a row gain nothing."""
         effort, batch, stale = self.effort, self.effort.batch // SHARE, 0
         assigner = self._refiner.assigner
         for done in range(effort.max_rounds if batch else 0):
