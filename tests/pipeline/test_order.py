@@ -19,50 +19,16 @@ from clustersplit_cli.pipeline.background import Background
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local import partition as local_partition
-from clustersplit_cli.pipeline.local.engine import opened_local, partition, prepared_partition, prepared_split
+from clustersplit_cli.pipeline.local.engine import opened_local, partition, prepared_partition
 from clustersplit_cli.pipeline.run import assess, run
+from tests.pipeline.fake import FakeEngine
 
 Maker = Callable[..., Dataset]
-QUESTIONS = (
-    *("survey", "state", "prepare", "explore", "refine", "certify", "account", "bound"),
-    *("random_baseline", "subsample", "measures", "constraints", "portrait", "await_hashes"),
-)
 FOLDS = PartitionOptions(folds=3)
 
 
 def quick(**given: Any) -> CheckedOptions:
     return check_options(SplitOptions(effort="fast", restarts=2, **given))
-
-
-class Asked:
-    """Stands before an engine or a context, and writes down what it is asked."""
-
-    def __init__(self, inner: Any, questions: list[str], idle_from: Idle | None = None) -> None:
-        self._inner, self._questions = inner, questions
-        self.spare_threads = 0
-        if idle_from is not None:
-            self.idle_from = idle_from
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in QUESTIONS:
-            return found
-
-        def answer(*arguments: Any, **more: Any) -> Any:
-            self._questions.append(name)
-            answered = found(*arguments, **more)
-            if name == "prepare":
-                return Asked(answered, self._questions, vars(self).get("idle_from"))
-            return answered
-
-        return answer
-
-
-def questions_of(dataset: Dataset, options: CheckedOptions, idle_from: Idle, **more: Any) -> list[str]:
-    asked: list[str] = []
-    with opened_local(dataset, options, more.pop("into", None)) as engine:
-        run(Asked(engine, asked, idle_from), **more)
-    return asked
 
 
 @pytest.fixture
@@ -71,40 +37,55 @@ def dataset(make_dataset: Maker) -> Dataset:
     return make_dataset(rng.normal(size=(60, 3)), label=rng.integers(0, 2, 60))
 
 
-SEARCH = ["explore", "refine", "certify", "account"]
-REACH = ["bound", "random_baseline"]
+SEARCH = ["explore", "refine", "certify with program", "account"]
+REFERENCE = ["bound", "random_baseline"]
 START, END = ["survey", "state", "prepare"], ["subsample", "measures", "constraints"]
+PARTS = {"split": ("train", "val"), "folds": ("fold_0", "fold_1", "fold_2")}
 
 
 @pytest.mark.parametrize(
     ("idle_from", "between"),
     [
-        (Idle.AFTERWARDS, [*SEARCH, *REACH]),
-        (Idle.REFINING, ["explore", *REACH, *SEARCH[1:]]),
-        (Idle.EXPLORING, [*REACH, *SEARCH]),
+        (Idle.AFTERWARDS, [*SEARCH, *REFERENCE]),
+        (Idle.REFINING, ["explore", *REFERENCE, *SEARCH[1:]]),
+        (Idle.EXPLORING, [*REFERENCE, *SEARCH]),
     ],
 )
-def test_what_a_partition_can_reach_is_asked_when_workers_are_idle(
-    idle_from: Idle, between: list[str], dataset: Dataset
+@pytest.mark.parametrize("names", PARTS.values(), ids=PARTS)
+def test_bound_and_baseline_are_asked_for_when_workers_are_idle(
+    names: tuple[str, ...], idle_from: Idle, between: list[str]
 ) -> None:
-    asked = questions_of(dataset, quick(), idle_from)
-    assert asked == [*START, *between, *END, "await_hashes"]
+    engine = FakeEngine(names, idle_from)
+    found = run(engine, with_portrait=True)
+    assert engine.asked == [*START, *between, *END, "portrait", "await_hashes"]
+    assert (found.parts, found.portrait) == ("parts of found", "portrait")
 
 
-@pytest.mark.parametrize("into", [None, FOLDS], ids=["split", "folds"])
-def test_splits_and_folds_are_asked_the_same_in_the_same_order(
-    into: PartitionOptions | None, dataset: Dataset
-) -> None:
-    asked = questions_of(dataset, quick(), Idle.AFTERWARDS, into=into, with_portrait=True)
-    assert asked == [*START, *SEARCH, *REACH, *END, "portrait", "await_hashes"]
+@pytest.mark.parametrize("names", PARTS.values(), ids=PARTS)
+def test_the_report_of_a_run_repeats_what_the_engine_answered(names: tuple[str, ...]) -> None:
+    report = run(FakeEngine(names, threads=2), config={"format": ["npy"]}).report
+    assert (report.mmd.value, report.objective.psi, report.objective.ssq_total) == (1.0, 6.0, 8.5)
+    assert report.config == {"format": ["npy"], "searched": True}
+    assert [(point.phase, point.psi) for point in report.trace] == [("start", 9.0), ("lloyd", 6.0)]
+    assert report.search is not None and report.search.gained == {"lloyd": 3.0}
+    # The search ran out of iterations, but the certificate shows that nothing was left to gain.
+    assert [run.converged for run in report.restarts] == [True]
+    assert report.bound is not None and (report.bound.mmd_upper, report.bound.fraction) == (2.0, 0.5)
+    assert (report.baselines.random.n, report.baselines.random.mmd_mean) == (20, 0.25)
+    assert ("made_up", "converged: True, sized: True") in [
+        (note.code, note.message) for note in report.warnings
+    ]
+    assert (report.parts is None) == (len(names) == 2)
+    if report.parts is not None:
+        assert [(part.name, part.size) for part in report.parts.parts] == [(name, 3) for name in names]
 
 
-def test_a_given_partition_is_asked_all_but_the_search(dataset: Dataset) -> None:
-    asked: list[str] = []
-    with prepared_split(dataset, quick()) as context:
-        result = assess(Asked(context, asked), context.measure(np.arange(60) < 12), {})
-    assert asked == ["certify", *REACH, *END]
+def test_a_given_partition_is_asked_all_but_the_search() -> None:
+    engine = FakeEngine()
+    result = assess(engine, engine.measure("given"), {"leave": "art"})
+    assert engine.asked == ["measure", "certify", *REFERENCE, *END]
     assert result.searched is None and result.certificate is not None
+    assert result.notes == (("made_up", "converged: True, sized: False"),)
 
 
 @pytest.mark.parametrize("into", [None, FOLDS], ids=["split", "folds"])
