@@ -166,6 +166,36 @@ def test_the_files_that_the_architecture_names_exist() -> None:
     assert not [place for place in places if not (PACKAGE / place).is_file()]
 
 
+AT_A_BOUNDARY = {
+    "cli": "a command imports what only it needs when it runs",
+    "python": "importing the package is quick",
+    "api": "importing the package is quick",
+    "arguments": "importing the package is quick",
+    "splitters": "importing the package is quick",
+    "options": "help is shown without the rooms that check values",
+    "core/assignment/cbc": "PuLP takes a while to import",
+    "pipeline/sharded/engine": "Dask is an extra",
+    "data/pins": "forced rows are read like rows of earlier runs, which are read like features",
+}
+"""Where modules of ours are imported inside functions, and why."""
+
+
+def test_our_modules_are_imported_inside_functions_at_boundaries_alone() -> None:
+    late = set()
+    for path in modules():
+        functions = [
+            node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.FunctionDef)
+        ]
+        inner = (node for function in functions for node in ast.walk(function))
+        if any(
+            isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name)
+            for node in inner
+        ):
+            late.add(path.relative_to(PACKAGE).with_suffix("").as_posix())
+    astray = {name for name in late if not {name, name.split("/")[0]} & set(AT_A_BOUNDARY)}
+    assert late and not astray
+
+
 MOST_FILES = 16
 
 
@@ -176,7 +206,7 @@ def test_no_folder_has_more_files_than_a_reader_takes_in() -> None:
     assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
 
 
-MOST_PARAMETERS, FEW_PARAMETERS = 9, ("core/search",)
+MOST_PARAMETERS, FEW_PARAMETERS = 9, ("core/search", "pipeline")
 """Functions of these folders take a context rather than trains of parameters."""
 
 

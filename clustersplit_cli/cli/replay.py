@@ -16,7 +16,7 @@ from clustersplit_cli.cli.request import read_request
 from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import OPTIONS, Option
-from clustersplit_cli.verification.inputs import features_path, locate_inputs
+from clustersplit_cli.verification.inputs import features_path, locate_inputs, present, stated_features
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import ReadRequest
@@ -78,8 +78,6 @@ def with_options_of(
         if name in OPTIONS and OPTIONS[name].is_replayed and name in earlier and name not in said | overruled:
             given[name] = _as_option(OPTIONS[name], earlier[name], source)
     if given["features"] is None:
-        from clustersplit_cli.verification.inputs import present, stated_features
-
         given["features"] = stated_features(source.parent, report, "FEATURES")
         for name in PATHS_OF_INPUT:
             if given.get(name) is not None and name not in said:

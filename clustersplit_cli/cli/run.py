@@ -155,7 +155,7 @@ def opened_engine(
         with opened_local(dataset, checked, into, memory=plan, watch=watch, progress=progress) as engine:
             yield engine
         return
-    from clustersplit_cli.pipeline.sharded.engine import opened_sharded
+    from clustersplit_cli.pipeline.sharded.engine import opened_sharded  # with what only shards need
 
     if only_counts or into is not None:
         layout = open_layout(request)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.data.annotate import staged_annotation
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.destination import Destination
 from clustersplit_cli.data.writers import write_index_stream, write_run
@@ -49,8 +50,6 @@ def _annotated(dataset: Dataset, parts: Parts, to: Destination) -> AbstractConte
     """The annotated copy of the input, if it was asked for: published with what the block writes."""
     if to.annotate is None:
         return nullcontext()
-    from clustersplit_cli.data.annotate import staged_annotation
-
     return staged_annotation(to.source, to.annotate, part_names(dataset, parts), force=to.force)
 
 
