@@ -65,7 +65,7 @@ UNCHECKED = (
         "config.passes",
     ),
     *("config.drop_invalid", "config.strategy", "config.leave", "search.programs.*"),
-    *("restarts[].start", "restarts[].iterations", "restarts[].mmd", "restarts[].converged"),
+    *("restarts[].start", "restarts[].iterations", "restarts[].converged"),
     *("restarts[].trace[]",),
     *("engine.workers", "engine.shards", "engine.sample_rows", "engine.factors", "engine.factor_bytes"),
     *("engine.passes", "engine.source_bytes", "engine.spill_bytes", "engine.rows_per_second"),
@@ -282,9 +282,8 @@ def _restart_faults(report: Mapping[str, Any]) -> Iterator[str]:
         steps = min(run["iterations"] + 1, LONGEST_TRACE)
         if report["engine"] is None and len(trace) < steps:
             yield f"start {run['start']} took {run['iterations']} steps, its trace has {len(trace)} points"
-        squared = _squared_by_scatter(report, run["psi"])
-        if squared is not None and abs(run["mmd"] ** 2 - max(squared[0], 0.0)) > _COARSE * squared[1]:
-            yield f"start {run['start']} has MMD {run['mmd']}, and by its Psi {max(squared[0], 0.0) ** 0.5}"
+        if not _go_together(report, run["mmd"], run["psi"], OF_FEW):
+            yield f"start {run['start']} has MMD {run['mmd']}, which does not go with its Psi {run['psi']}"
 
 
 def _range_faults(report: Mapping[str, Any]) -> Iterator[str]:
@@ -292,26 +291,50 @@ def _range_faults(report: Mapping[str, Any]) -> Iterator[str]:
     grade, bound = report["graded"], report["bound"]
     if grade is None:
         return
-    best, squared = grade["best_mmd"], _squared_by_scatter(report, grade["best_psi"])
-    if squared is not None and abs(best**2 - max(squared[0], 0.0)) > AVERAGED * squared[1]:
-        yield f"graded.best_mmd is {best}, and by its Psi {max(squared[0], 0.0) ** 0.5}"
+    best, psi = grade["best_mmd"], grade["best_psi"]
+    if not _go_together(report, best, psi, AVERAGED):
+        yield f"graded.best_mmd is {best}, which does not go with its Psi {psi}"
     if bound and best > bound["mmd_upper"] * (1.0 + _LOOSE["mmd_upper"]):
         yield f"graded.best_mmd is {best}, above the bound {bound['mmd_upper']}"
 
 
-def _squared_by_scatter(report: Mapping[str, Any], psi: float) -> tuple[float, float] | None:
-    """MMD² that goes with a Psi, and its largest value; None where parts may have other sizes."""
-    if any(cell["lower"] != cell["upper"] for cell in report["constraints"]["cells"]):
-        return None
-    if report["constraints"]["units"] is not None:
-        return None
-    sizes = [part["size"] for part in report["parts"]["parts"]] if report["parts"] else None
-    sizes = sizes or [report["sizes"]["train"], report["sizes"]["val"]]
-    pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) / 2
-    if not pairs:
-        return None
-    scatter, factor = report["objective"]["ssq_total"], sum(sizes) / pairs
-    return factor * (scatter - psi), factor * abs(scatter)
+def _go_together(report: Mapping[str, Any], mmd: float, psi: float, slack: float) -> bool:
+    """Whether MMD² times the pairs of rows in different parts is n times the scatter that is explained."""
+    n, fewest, most = _pairs_allowed(report)
+    scatter = report["objective"]["ssq_total"]
+    explained, rounding = n * max(scatter - psi, 0.0), slack * n * abs(scatter)
+    return bool(mmd**2 * fewest - rounding <= explained <= mmd**2 * most + rounding)
+
+
+def _pairs_allowed(report: Mapping[str, Any]) -> tuple[int, float, float]:
+    """The rows, and the fewest and the most pairs of them in different parts that all bounds allow."""
+    split, parts, units = report["sizes"], report["parts"], report["constraints"]["units"]
+    if parts is None:
+        n = split["train"] + split["val"]
+        val = _bounds_of_totals(report["constraints"]["cells"], n)
+        bounds = [val, (n - val[1], n - val[0])]
+    else:
+        sizes = [part["size"] for part in parts["parts"]]
+        n = sum(sizes)
+        bounds = [
+            _bounds_of_totals(report["constraints"]["cells"], n, part["name"]) for part in parts["parts"]
+        ]
+        if units is not None:
+            return n, 0.0, n * n / 2.0  # starts need not be within the tolerance that the winner needs
+        if max(sizes) - min(sizes) <= 1:
+            bounds = [(size, size) for size in sizes]  # folds, whichever of them have one row more
+    squares = [sum(float(count) ** 2 for count in counts) for counts in zip(*bounds, strict=True)]
+    return n, (n * n - min(squares[1], float(n * n))) / 2.0, (n * n - squares[0]) / 2.0
+
+
+def _bounds_of_totals(cells: list[Any], n: int, part: str | None = None) -> tuple[int, int]:
+    """The least and the most rows that the cells of every family leave to a part, or to validation."""
+    least, most = dict[str, int](), dict[str, int]()
+    for cell in cells:
+        if cell["part"] == part:
+            least[cell["family"]] = least.get(cell["family"], 0) + cell["lower"]
+            most[cell["family"]] = most.get(cell["family"], 0) + cell["upper"]
+    return max(least.values(), default=0), min(most.values(), default=n)
 
 
 def _plan_faults(report: Mapping[str, Any]) -> Iterator[str]:
