@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +152,29 @@ def test_what_a_cluster_warned_of_need_not_be_so_again(
     report["warnings"] = of_workers + report["warnings"]
     path.write_text(json.dumps(report))
     assert run(["verify", "run", "--quiet"]) == 0, capsys.readouterr().err
+
+
+OLDER = {"OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3 AVX512F"}
+"""Has NumPy and OpenBLAS compute as on a processor of long ago, which rounds differently."""
+
+
+def as_on_an_older_processor(*words: str) -> subprocess.CompletedProcess[str]:
+    start = [sys.executable, "-W", "ignore", *words]
+    return subprocess.run(
+        start, env={**os.environ, **OLDER}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize("way", ["split", "kfold"])
+def test_runs_of_few_rows_pass_on_another_processor(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if as_on_an_older_processor("-c", "import numpy").returncode:
+        pytest.skip("NumPy cannot do without what this processor has")
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(4).normal(size=(43, 2)).astype(np.float32)
+    pq.write_table(pa.table({"f0": x[:, 0], "f1": x[:, 1]}), "x.parquet")
+    words = (way, "x.parquet", "--stratify", "none", "--gamma", "10", *QUICK, "--out", "run")
+    assert run(list(words)) == 0
+    done = as_on_an_older_processor("-m", "clustersplit_cli", "verify", "run", "--quiet")
+    assert done.returncode == 0, done.stderr

@@ -56,3 +56,22 @@ def test_a_bound_may_be_off_by_rounding_where_it_is_nothing_else(
     stated = recomputed | {"bound": {"mmd_upper": most * (1 + off)}}
     found = next(check.status for check in check_stated(stated, recomputed) if check.name == "bound")
     assert found == expected
+
+
+@pytest.mark.parametrize(("size", "off", "expected"), [(9, 1e-7, OK), (9, 1e-4, FAILED), (900, 1e-7, FAILED)])
+def test_numbers_of_parts_may_be_off_by_rounding_where_parts_are_small(
+    size: int, off: float, expected: str
+) -> None:
+    def parts(mmd: float) -> dict[str, object]:
+        each = [{"name": name, "share": 0.5, "size": size, "mmd_rest": mmd} for name in "ab"]
+        return {"parts": each, "mmd": [[0.0, mmd], [mmd, 0.0]]}
+
+    recomputed = {
+        "mmd": {"value": 0.5, "squared": 0.25, "kernel": "rbf"},
+        "objective": {"psi": 0.8 * 2 * size, "ssq_total": 0.9 * 2 * size},
+        "sizes": {"train": None, "val": None},
+        "parts": parts(0.5),
+    }
+    stated = recomputed | {"parts": parts(0.5 * (1 + off))}
+    found = next(check.status for check in check_stated(stated, recomputed) if check.name == "parts")
+    assert found == expected

@@ -48,10 +48,13 @@ class Member:
         return open_parquet(self.stamp.path, self.metadata)
 
     def n_values(self, name: str, group: int) -> int:
-        """Number of values in the lists of a column; a null or empty list counts as one."""
-        columns = self.metadata.row_group(group)
-        chunks = (columns.column(i) for i in range(columns.num_columns))
-        return sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{name}."))
+        """Number of values in the lists of a column; a null or empty list counts as one.
+
+        No other column is looked at: where its size statistics are damaged, Arrow ends the process.
+        """
+        schema, columns = self.metadata.schema, self.metadata.row_group(group)
+        places = [i for i in range(columns.num_columns) if schema.column(i).path.startswith(f"{name}.")]
+        return sum(columns.column(place).num_values for place in places)
 
 
 class ParquetSource:
