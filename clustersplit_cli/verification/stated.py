@@ -325,7 +325,7 @@ def _pairs_allowed(report: Mapping[str, Any]) -> tuple[int, float, float]:
             _bounds_of_totals(report["constraints"]["cells"], n, part["name"]) for part in parts["parts"]
         ]
         if units is not None:
-            return n, 0.0, n * n / 2.0  # starts need not be within the tolerance that the winner needs
+            return n, n - 1.0, n * n / 2.0  # starts need not be within the tolerance that the winner needs
         if max(sizes) - min(sizes) <= 1:
             bounds = [(size, size) for size in sizes]  # folds, whichever of them have one row more
     squares = [sum(float(count) ** 2 for count in counts) for counts in zip(*bounds, strict=True)]
