@@ -154,7 +154,9 @@ def _scheduler(rng: Random, words: list[str]) -> list[str]:
     is_named = any(word.startswith("--scheduler") for word in words)
     if "dask" not in words or is_named or rng.random() < 0.04:
         return []
-    return ["--scheduler", CLUSTER]
+    # Clusters write the rows of a shard to a file of its own, unless another format is asked for.
+    format_ = ["--format", "npy"] if words[0] in PUBLISHING and rng.random() < 0.6 else []
+    return ["--scheduler", CLUSTER, *format_]
 
 
 def _other_groups(rng: Random, place: Place, words: list[str]) -> list[str]:

@@ -97,7 +97,12 @@ def _continue(case: Case, place: Path, outcome: Outcome) -> None:
     """Use the run as a user would: again, as a configuration, measured, drawn."""
     out = place / "work" / OUT
     one_report = (out / "report.json").exists()
-    if case.again == "repeat" and not any(word.startswith(("--annotate", "--seed")) for word in case.words):
+    may_differ = case.uses_cluster and "--format" not in case.words  # every engine has its usual format
+    if (
+        case.again == "repeat"
+        and not may_differ
+        and not any(word.startswith(("--annotate", "--seed")) for word in case.words)
+    ):
         words = [AGAIN if word == OUT else word for word in case.words]
         if case.uses_cluster:  # what a cluster gives is what this machine alone gives
             words = ["stream" if word == "dask" else word for word in words if word != CLUSTER]
