@@ -15,10 +15,12 @@ from clustersplit_cli.arguments import (
     dataset_from,
     embedded,
     in_python_words,
+    of_target,
     options_from,
     reading_config,
     tolerance_or_default,
     warn_of,
+    with_target,
 )
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import InputError, UsageError
@@ -38,11 +40,13 @@ class Split:
     ----------
     train, val : row positions, ascending, 0-based: `X[split.train]`, or `X.iloc[split.train]` with pandas.
     report : everything that `report.json` says, as attributes: `split.report.mmd.value`.
+    weights : of the validation rows, in their order, with `weights=True`; else None.
     """
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     report: Report
+    weights: NDArray[np.float64] | None = None
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Split:
@@ -59,7 +63,7 @@ class Split:
 
         with in_python_words():
             run = load_run(Path(directory), report_of(Path(directory)))
-        return cls(run.train, run.val, restore_report(run.report))
+        return cls(run.train, run.val, restore_report(run.report), run.weights)
 
     def to_predefined_split(self) -> Any:
         """Return a `sklearn.model_selection.PredefinedSplit` with this split as its only fold.
@@ -102,6 +106,9 @@ def cluster_split(
     force_val: Any = None,
     severity: float | str | None = None,
     at_mmd: float | str | None = None,
+    target: Any = None,
+    aim: str = "worst",
+    weights: bool = False,
     kernel: str = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
@@ -143,6 +150,10 @@ def cluster_split(
     severity : how hard the split is, from 0, an ordinary random one, to 1, the hardest found and the default:
         its MMD is that share of the way between them, to within 1 %.
     at_mmd : ask for an MMD in that range instead.
+    target : rows of where the model will be used, with the same features; they need no labels and go to
+        neither side.
+    aim : what validation is to be, with a target: 'worst', 'lookalike', 'nearest', 'shift' or 'severity'.
+    weights : also weigh the validation rows so that they stand for the target: `split.weights`.
     columns : feature columns of a table, by name or glob; by default all without another role.
     transformer : scikit-learn transformer or function that embeds the rows first. One that is not fitted is
         copied, and the copy fitted.
@@ -180,9 +191,11 @@ def cluster_split(
     )
     with in_python_words():
         dataset = dataset_from(X, said, stratify=stratify, columns=columns, transformer=transformer)
+        dataset = with_target(dataset, target, transformer, drop_invalid=drop_invalid)
         options = options_from(
             {
                 "holdout": h,
+                **of_target(target, aim, weights),
                 "kernel": kernel,
                 "gamma": gamma,
                 "degree": degree,
@@ -205,7 +218,7 @@ def cluster_split(
         )
         found = partition(dataset, options, config=reading_config(dataset, said))
     warn_of(found.report.warnings, stacklevel=2)
-    return Split(found.parts.train, found.parts.val, found.report)
+    return Split(found.parts.train, found.parts.val, found.report, found.parts.weights)
 
 
 def mmd(

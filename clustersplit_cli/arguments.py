@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.reports.summary import Notice
 
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+_FLAGS = ("weights",)
 _INTEGERS = ("restarts", "max_iter", "seed", "degree", "threads")
 _PYTHON_NAMES = {"seed": "random_state", "holdout": "h", "keep_together": "groups"}
 
@@ -68,7 +69,9 @@ def options_from(arguments: Mapping[str, Any], random_state: Any) -> CheckedOpti
             if name == "holdout":
                 raise UsageError("h must be a number, got None", hint="for example 0.2")
             continue
-        if name in _INTEGERS:
+        if name in _FLAGS:
+            given[name] = bool(value)
+        elif name in _INTEGERS:
             given[name] = _integer(name, value)
         else:
             # The text of a number is what the command line would get: 0.29 stays 29/100.
@@ -189,6 +192,31 @@ def dataset_from(
     return make_dataset(rows, said)
 
 
+TARGET = "target"
+"""What reports call rows that were passed as a target."""
+
+
+def of_target(target: Any, aim: str, weights: bool) -> dict[str, Any]:
+    """The options about a target, as the command line has them."""
+    return {"target": None if target is None else TARGET, "aim": aim, "weights": weights}
+
+
+def with_target(dataset: Dataset, target: Any, transformer: Any, *, drop_invalid: bool) -> Dataset:
+    """The dataset and the rows of a target, if any were passed."""
+    if target is None:
+        return dataset
+    from clustersplit_cli.data.foreign import as_rows
+    from clustersplit_cli.data.in_memory import make_target
+
+    if transformer is not None and hasattr(transformer, "transform") and _needs_fit(transformer):
+        raise UsageError(
+            "a target needs a transformer that is fitted: it has to embed both in the same way",
+            hint="fit it on X first",
+        )
+    rows = as_rows(embedded(target, None, transformer))
+    return replace(dataset, target=make_target(rows, dataset, TARGET, drop_invalid=drop_invalid))
+
+
 def reading_config(dataset: Dataset, said: Description) -> dict[str, Any]:
     """What the report repeats of how the rows were described, in the words of the command line."""
     return {
@@ -196,6 +224,7 @@ def reading_config(dataset: Dataset, said: Description) -> dict[str, Any]:
         "drop_invalid": said.drop_invalid,
         "label_bins": said.label_bins,
         "keep_together": dataset.together,
+        "target": None if dataset.target is None else dataset.target.name,
     }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.core.constraints.tolerance import Tolerance
 
 INPUT, CONSTRAINTS, METHOD, SCALE, OUTPUT = "Input", "Constraints", "Method", "Scale", "Output"
+WORST, LOOKALIKE, NEAREST, SHIFT, SEVERITY = AIMS = "worst", "lookalike", "nearest", "shift", "severity"
 OF_THE_MACHINE = ("memory", "threads", "spill", "scheduler")
 """Options that say nothing about the split, only how it is worked out on this machine."""
 Kind = Literal["text", "number", "integer", "seconds", "path", "flag", "texts", "numbers"]
@@ -135,6 +136,13 @@ OPTIONS: dict[str, Option] = {
             "Rows that go to neither side, such as a test domain; COLUMN= for no value (repeatable).",
         ),
         flag("drop_invalid", INPUT, "Leave out rows with NaN or infinite features."),
+        text(
+            "target",
+            INPUT,
+            "FILE|domain=NAME",
+            "Rows of where the model will be used, which need no labels: a file with the same features, or "
+            "the rows of a domain, which then go to neither side.",
+        ),
         Option(
             "holdout",
             CONSTRAINTS,
@@ -230,9 +238,18 @@ OPTIONS: dict[str, Option] = {
             "number",
             "WIDTH",
             "Kernel width: a number, `scale` (1 / total variance; laplacian: 1 / total "
-            "deviation), `1/d`, or `median`.",
+            "deviation), `1/d`, `median`, or `power`: what best tells domains apart, with rbf or laplacian.",
             default_in_words="scale",
         ),
+        choice(
+            "aim",
+            METHOD,
+            "What validation is to be, with --target: the hardest, like the target row by row, like it as a "
+            "whole, shifted from training as the target is from all rows, or as far from training.",
+            *AIMS,
+            default=WORST,
+        ),
+        flag("weights", METHOD, "Weigh validation rows so that they stand for --target: val_weights.npy."),
         integer(
             "degree",
             METHOD,
@@ -403,6 +420,9 @@ class SplitOptions:
     bound: str = "auto"
     severity: str | None = None
     at_mmd: str | None = None
+    target: str | None = None
+    aim: str = WORST
+    weights: bool = False
     memory: str | None = None
     threads: int | None = None
 
@@ -430,16 +450,23 @@ class CheckedOptions:
     threads: int
     severity: float = 1.0
     at_mmd: float | None = None
+    aim: str = WORST
+    weights: bool = False
 
     @property
     def is_graded(self) -> bool:
         """Whether a split is asked for that is not as hard as can be."""
-        return self.severity < 1 or self.at_mmd is not None
+        return self.severity < 1 or self.at_mmd is not None or self.aim == SEVERITY
 
     @property
     def certification(self) -> str:
         """How to certify the split; a graded one is no fixed point."""
-        return "never" if self.is_graded else self.certify
+        return "never" if self.is_graded or not self.is_searched_for else self.certify
+
+    @property
+    def is_searched_for(self) -> bool:
+        """Whether the split comes from the search for the hardest one, and not from another aim."""
+        return self.aim in (WORST, SEVERITY)
 
     @property
     def is_linear(self) -> bool:
@@ -475,6 +502,11 @@ def check_options(options: SplitOptions) -> CheckedOptions:
             f"--gamma has no meaning for the {options.kernel} kernel",
             hint="drop --gamma, or use --kernel rbf",
         )
+    if options.gamma == "power" and options.kernel not in ("rbf", "laplacian"):
+        raise UsageError(
+            f"--gamma power chooses between rbf and laplacian kernels, and --kernel is {options.kernel}",
+            hint="drop --kernel, or use --gamma scale",
+        )
     if options.degree is not None and options.kernel != "polynomial":
         raise UsageError(
             f"--degree has no meaning for the {options.kernel} kernel", hint="use --kernel polynomial"
@@ -486,6 +518,12 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         raise UsageError(
             "--certify always cannot be combined with a graded split, which is no fixed point",
             hint="drop --certify, or --severity and --at-mmd",
+        )
+    _check_aim(options)
+    if options.aim != WORST and (severity < 1 or at_mmd is not None):
+        other = "--severity" if at_mmd is None else "--at-mmd"
+        raise UsageError(
+            f"--aim {options.aim} and {other} both say what validation is to be", hint="use one of them"
         )
     tolerances = [options.tolerance] if isinstance(options.tolerance, str) else options.tolerance or ()
     return CheckedOptions(
@@ -508,6 +546,8 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         threads=options.threads or available_cores(),
         severity=severity,
         at_mmd=at_mmd,
+        aim=options.aim,
+        weights=options.weights,
     )
 
 
@@ -537,6 +577,26 @@ def parse_number(text: str, flag: str, example: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"{flag} '{text}' is not a number", hint=f"for example {flag} {example}") from None
+
+
+def _check_aim(options: SplitOptions) -> None:
+    """Refuse an aim without a target, and a target that is none."""
+    if options.target is None:
+        idle = [f"--aim {options.aim}"] * (options.aim != WORST) + ["--weights"] * options.weights
+        if idle:
+            raise UsageError(
+                f"{' and '.join(idle)} needs the rows of a target",
+                hint="add --target FILE, or --target domain=NAME",
+            )
+    elif options.target in ("", "domain="):
+        raise UsageError(
+            f"--target '{options.target}' names nothing",
+            hint="for example --target field.parquet or --target domain=sketch",
+        )
+    if options.aim != WORST and options.certify == "always" and options.aim != LOOKALIKE:
+        raise UsageError(
+            f"--certify always has no program to solve for --aim {options.aim}", hint="drop --certify"
+        )
 
 
 def parse_families(

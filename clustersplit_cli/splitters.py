@@ -19,15 +19,17 @@ from clustersplit_cli.api import folds_of
 from clustersplit_cli.arguments import (
     dataset_from,
     in_python_words,
+    of_target,
     options_from,
     tolerance_or_default,
     warn_of,
+    with_target,
 )
 from clustersplit_cli.core.search.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.options import WORST, CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.local.engine import partition, prepared_split
 from clustersplit_cli.pipeline.run import assess, grade
@@ -85,6 +87,10 @@ class _ClusterSplitter(BaseCrossValidator):  # type: ignore[misc]
             X, said, stratify=self.stratify, columns=self.columns, transformer=self.transformer
         )
         given = {name: getattr(self, name) for name in _OF_SEARCH}
+        target = getattr(self, "target", None)
+        dataset = with_target(dataset, target, self.transformer, drop_invalid=self.drop_invalid)
+        if target is not None or hasattr(self, "aim"):
+            given |= of_target(target, getattr(self, "aim", WORST), weights=False)
         given["tolerance"] = tolerance_or_default(self.tolerance, groups)
         return dataset, options_from({**given, **more}, self.random_state)
 
@@ -121,6 +127,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
     ----------
     n_splits : number of splits; the first of one is what `cluster_split` returns.
     h, kernel, gamma, ... : as for `cluster_split` and the options of `clustersplit split`.
+    target, aim : rows of where the model will be used, and what validation is to be, as for `cluster_split`;
+        with another aim than 'worst' there is one split.
     groups_are : what `groups` means: 'groups', rows that stay together, as everywhere in scikit-learn; or
         'domains'.
     random_state : integer, or a NumPy generator or None for other splits at every call.
@@ -154,6 +162,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
         label_bins: int | None = None,
         severity: float | str | None = None,
         at_mmd: float | str | None = None,
+        target: Any = None,
+        aim: str = "worst",
         kernel: str = "rbf",
         gamma: float | str | None = None,
         degree: int | None = None,
@@ -179,6 +189,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
         self.label_bins = label_bins
         self.severity = severity
         self.at_mmd = at_mmd
+        self.target = target
+        self.aim = aim
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -210,6 +222,10 @@ class ClusterShuffleSplit(_ClusterSplitter):
                 raise UsageError(f"n_splits must be at least 1, got {self.n_splits}", hint="try n_splits=1")
             dataset, options = self._prepared(X, y, groups, domains, holdout=self.h, rounding=self.rounding)
             count = int(self.n_splits)
+            if count > 1 and not options.is_searched_for:
+                raise UsageError(
+                    f"n_splits is {count}, and --aim {options.aim} makes one split", hint="try n_splits=1"
+                )
             return remembered(dataset, options, "split", count, lambda: _searched(dataset, options, count))
 
 
@@ -350,6 +366,10 @@ def several_splits(dataset: Dataset, options: CheckedOptions, count: int) -> Sev
             drawn = [grade(context, found, random, draw)[0] for draw in range(count)]
             best = float(max(measured.mmd_squared, 0.0) ** 0.5), measured.psi
             found, members = drawn[0], tuple(each.members for each in drawn)
+        elif not options.is_searched_for:
+            best = context.measures(found).mmd, found.measured.psi
+            found = context.aimed(found)
+            members = (found.members,)
         else:
             members = context.different(found, count)
         result = assess(context, found, {}, best=best)
@@ -409,7 +429,8 @@ def _digest(dataset: Dataset, options: CheckedOptions, kind: str, count: int) ->
         [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
     )
     arrays += [dataset.rows, *(column.codes for column in dataset.categories.values())]
-    arrays += [array for array in (dataset.units, dataset.pinned) if array is not None]
+    target = None if dataset.target is None else dataset.target.features
+    arrays += [array for array in (dataset.units, dataset.pinned, target) if array is not None]
     words = [(word, column.values) for word, column in dataset.categories.items()]
     said = (options, kind, count, features.shape, words, dataset.families, dataset.together)
     digest = hashlib.blake2b(repr(said).encode())

@@ -115,6 +115,7 @@ PYTHON_NAMES = {
     "k": ("k", "n_splits"),
 }
 OF_FILES = {"label", "domain", "label_file", "domain_file", "metadata", "id", "exclude", "parts", "format"}
+OF_TARGETS = {"target", "aim", "weights"}
 OF_ENGINES = {field.name for field in fields(EngineOptions)}
 
 
@@ -122,12 +123,24 @@ OF_ENGINES = {field.name for field in fields(EngineOptions)}
     ("callable_", "not_taken"),
     [
         (cluster_split, {"k"}),
-        (cluster_folds, {"holdout", "rounding", "force_train", "force_val", "bound"}),
-        (cluster_parts, {"holdout", "k", "rounding", "bound"}),
-        (ClusterShuffleSplit, {"k", "force_train", "force_val", "bound", "certify", "keep_together"}),
+        (cluster_folds, {"holdout", "rounding", "force_train", "force_val", "bound", *OF_TARGETS}),
+        (cluster_parts, {"holdout", "k", "rounding", "bound", *OF_TARGETS}),
+        (
+            ClusterShuffleSplit,
+            {"k", "force_train", "force_val", "bound", "certify", "keep_together", "weights"},
+        ),
         (
             ClusterKFold,
-            {"holdout", "rounding", "force_train", "force_val", "bound", "certify", "keep_together"},
+            {
+                "holdout",
+                "rounding",
+                "force_train",
+                "force_val",
+                "bound",
+                "certify",
+                "keep_together",
+                *OF_TARGETS,
+            },
         ),
     ],
 )

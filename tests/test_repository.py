@@ -55,7 +55,7 @@ CORE_LAYERS = (
     ("assignment",),
     ("search",),
     ("mmd", "bound"),
-    ("baselines", "certificate", "duplicates", "severity"),
+    ("aims", "baselines", "certificate", "duplicates", "matching", "severity"),
 )
 """The rooms and modules of core: each imports from layers above it, and from its own room."""
 LIBRARIES = {

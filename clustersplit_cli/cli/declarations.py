@@ -101,8 +101,9 @@ SPLIT = Command(
     "clustersplit split feats.parquet --h 0.2 --kernel rbf",
     {"features": FEATURES_OR_CONFIG},
     _options(
-        f"{READING} holdout parts stratify tolerance rounding label_bins keep_together force_train force_val",
-        f"severity at_mmd {KERNEL} restarts effort max_iter seed solver certify bound {MACHINE}",
+        f"{READING} target holdout parts stratify tolerance rounding label_bins keep_together",
+        f"force_train force_val severity at_mmd aim weights {KERNEL} restarts effort max_iter seed solver",
+        f"certify bound {MACHINE}",
         "engine passes spill scheduler out format annotate html force config json quiet debug",
     ),
 )
@@ -151,6 +152,12 @@ MMD = Command(
         ),
         path("evaluation", COMPARED, "FILE", "The unseen rows that a model will meet."),
         text("evaluation_domain", COMPARED, "NAME", "Take the rows of this domain of FEATURES for it."),
+        text(
+            "target",
+            COMPARED,
+            "FILE|domain=NAME",
+            "The same in the words of `split`: --evaluation FILE, or --evaluation-domain NAME.",
+        ),
         READING_WITHOUT_ID,
         choice(
             "estimator",
@@ -214,7 +221,7 @@ INSPECT = Command(
     "clustersplit inspect feats.parquet --h 0.2",
     {"features": FEATURES},
     _options(
-        f"{READING} holdout",
+        f"{READING} target holdout",
         OPTIONS["k"].but(default=None, help="Show what k folds would get of every cell."),
         OPTIONS["parts"].but(help="Show what named parts would get of every cell."),
         "stratify tolerance rounding label_bins keep_together force_train force_val",
@@ -244,6 +251,7 @@ VERIFY = Command(
     _options(
         _EARLIER_INPUT,
         COMPANIONS,
+        OPTIONS["target"].but(metavar="FILE", help="Where the file of the target is now."),
         path("train", OTHERS, "FILE", "Training rows: NPY, text or Parquet."),
         path("val", OTHERS, "FILE", "Validation rows."),
         "columns label domain exclude drop_invalid",
@@ -424,6 +432,7 @@ REPORT = Command(
     _options(
         _EARLIER_INPUT,
         COMPANIONS,
+        OPTIONS["target"].but(metavar="FILE", help="Where the file of the target is now."),
         path(
             "output",
             OUTPUT,

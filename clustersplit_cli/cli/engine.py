@@ -18,6 +18,7 @@ from clustersplit_cli.errors import (
     UsageError,
     needs_all_rows,
 )
+from clustersplit_cli.options import NEAREST, SHIFT
 from clustersplit_cli.pipeline.context import plan
 
 if TYPE_CHECKING:
@@ -160,6 +161,9 @@ def _only_local(checked: CheckedOptions) -> dict[str, bool]:
     return {
         "--solver cbc": checked.solver == "cbc",
         "--certify always": checked.certify == "always",
+        f"--aim {checked.aim}": checked.aim in (NEAREST, SHIFT),
+        "--weights": checked.weights,
+        "--gamma power": checked.gamma == "power",
         "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
         and checked.kernel == "cosine",
     }

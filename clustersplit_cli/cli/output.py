@@ -65,6 +65,8 @@ class Output:
             )
         if to_stdout and given["id"] is not None:
             raise UsageError("--out - writes no ids", hint="drop --id, or name a directory with --out")
+        if to_stdout and given.get("weights"):
+            raise UsageError("--out - writes no weights", hint="name a directory with --out")
         html = given.get("html", False)  # `baseline` has no such option
         if to_stdout and html:
             raise UsageError("--out - writes no report.html", hint="name a directory with --out")

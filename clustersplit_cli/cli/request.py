@@ -36,6 +36,7 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
         together=given.get("keep_together"),
         force_train=given.get("force_train"),
         force_val=given.get("force_val"),
+        target=given.get("target"),
     )
 
 
@@ -43,7 +44,7 @@ def inputs_of(request: ReadRequest) -> list[Path]:
     """Every file or directory that will be read."""
     companions = (
         *(request.label_file, request.domain_file, request.metadata),
-        *(request.force_train, request.force_val),
+        *(request.force_train, request.force_val, request.target_file),
     )
     return [request.path, *(path for path in companions if path is not None)]
 
@@ -78,6 +79,7 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         "keep_together": request.together,
         "force_train": text(request.force_train),
         "force_val": text(request.force_val),
+        "target": request.target,
         "format": list(output.formats),
     }
 

@@ -19,7 +19,7 @@ from clustersplit_cli.cli.engine import (
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output
 from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
-from clustersplit_cli.data.readers import load
+from clustersplit_cli.data.readers import load, load_target
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import open_layout
 from clustersplit_cli.engines.options import DASK, LOCAL
@@ -165,7 +165,8 @@ def opened_engine(
     with opened_sharded(
         layout, checked, options, shards, watch, progress, hashing=not only_counts
     ) as sharded:
-        yield replace(sharded, into=into)
+        target = load_target(request, progress) if request.target and into is None else None
+        yield replace(sharded, into=into, target=target)
 
 
 def find_and_write(

@@ -32,9 +32,27 @@ class InputFile:
     """One file that was read, so that a report can say exactly what a split was made from."""
 
     path: str
-    role: str  # features | label | domain | metadata | force-train | force-val
+    role: str  # features | label | domain | metadata | force-train | force-val | target
     bytes: int
     sha256: str | None  # None for a file behind a URL
+
+
+@dataclass(frozen=True)
+class TargetRows:
+    """Rows of where a model will be used: they go to neither side.
+
+    Attributes
+    ----------
+    features : (m, d), the same features as those of the rows that are split, all finite.
+    name : as the user named them.
+    n_rows : how many there are; of many, `features` holds a seeded sample.
+    read_from : returns every file that only they are in, as that of a dataset does.
+    """
+
+    features: NDArray[np.floating[Any]]
+    name: str
+    n_rows: int
+    read_from: Callable[[], tuple[InputFile, ...]] = tuple
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,7 @@ class Dataset:
     together : what keeps rows together: the name of a column, or `EXACT_DUPLICATES`; None: nothing.
     units : (n,) the unit of every row if a column says so.
     pinned : (n,) 0 and 1 for a row forced into training or validation, -1 for the others; None: all are free.
+    target : the rows of where a model will be used, if they were given.
     ids : the id column for *all* `n_rows` rows (a pyarrow Array), or None.
     id_name : its name.
     read_from : returns every file read, which may have to wait for its hash.
@@ -78,6 +97,7 @@ class Dataset:
     together: str | None = None
     units: NDArray[np.int64] | None = None
     pinned: NDArray[np.int8] | None = None
+    target: TargetRows | None = None
 
     @cached_property
     def files(self) -> tuple[InputFile, ...]:
@@ -120,6 +140,24 @@ class ReadRequest:
     together: str | None = None  # column word, or EXACT_DUPLICATES
     force_train: Path | None = None
     force_val: Path | None = None
+    target: str | None = None  # a file, or domain=NAME
+
+    @property
+    def target_domain(self) -> str | None:
+        """The domain whose rows are the target, if they are rows of the features."""
+        word, separator, name = (self.target or "").partition("=")
+        return name if separator and word == "domain" else None
+
+    @property
+    def target_file(self) -> Path | None:
+        """The file that holds the target's rows, if it is one."""
+        return None if self.target is None or self.target_domain is not None else Path(self.target)
+
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """Column words and values of the rows that go to neither side."""
+        name = self.target_domain
+        return self.exclude if name is None else (*self.exclude, ("domain", name))
 
 
 @dataclass(frozen=True)

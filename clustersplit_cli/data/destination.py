@@ -15,6 +15,8 @@ from clustersplit_cli.data.readers.fingerprint import content_of
 from clustersplit_cli.errors import InputError, OutputError
 
 REPORT_NAME = "report.json"
+WEIGHTS_NAME = "val_weights"
+"""The files of the weights of validation rows, without their suffix."""
 PAGE_NAME = "report.html"
 _INDEX_SUFFIXES = frozenset({".npy", ".txt", ".parquet"})
 _SIDES = frozenset({"train", "val"})
@@ -189,7 +191,7 @@ def _refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
 
 def _strangers(directory: Path) -> list[str]:
     """Names in a run directory that its run cannot have written; replacing it would delete them."""
-    stems = _SIDES | _part_names(_report_in(directory)) | {"folds"}
+    stems = _SIDES | _part_names(_report_in(directory)) | {"folds", WEIGHTS_NAME}
     with os.scandir(directory) as entries:
         return sorted(
             entry.name

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from glob import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Categories, Dataset
+from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Categories, Dataset, TargetRows
 from clustersplit_cli.data.foreign import X_NAME, Rows, as_column
 from clustersplit_cli.data.pins import forced_sides
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.categories import bin_numbers, encode, encode_units, restrict
 from clustersplit_cli.data.readers.columns import choose_features
+from clustersplit_cli.data.readers.facade import sampled_target
 from clustersplit_cli.data.readers.naming import listed, suggestion
 from clustersplit_cli.data.sparse import finite_sparse_rows, is_constant_sparse, is_sparse
 from clustersplit_cli.errors import InputError
@@ -102,6 +104,38 @@ def make_dataset(rows: Rows, said: Description) -> Dataset:
         units=units,
         pinned=pinned,
     )
+
+
+def make_target(rows: Rows, dataset: Dataset, name: str, *, drop_invalid: bool) -> TargetRows:
+    """The rows of a target, with the features of a dataset.
+
+    Raises
+    ------
+    InputError
+        When its features are others, or it has no rows.
+    """
+    if is_sparse(dataset.features):
+        raise InputError("a target needs dense rows, and X is sparse", hint="pass X.toarray()")
+    by_name = rows.table is not None and set(dataset.feature_columns) <= set(rows.table.columns)
+    matrix, names, _ = _features(rows, tuple(map(escape, dataset.feature_columns)) if by_name else (), set())
+    if is_sparse(matrix):
+        raise InputError("the target is sparse", hint="pass target.toarray()")
+    if matrix.shape[1] != dataset.features.shape[1]:
+        raise InputError(
+            f"the target has {matrix.shape[1]} features and X has {dataset.features.shape[1]}",
+            hint="pass the same features in the same order",
+        )
+    if by_name and names != dataset.feature_names:
+        matrix = np.ascontiguousarray(matrix[:, [names.index(each) for each in dataset.feature_names]])
+    finite = matrices.finite_rows(matrix)
+    if not finite.all() and not drop_invalid:
+        raise InputError(
+            f"{int((~finite).sum())} of {len(finite)} rows of the target have NaN or infinite features",
+            hint="leave those rows out with drop_invalid=True",
+        )
+    if not finite.any():
+        raise InputError("the target has no rows that can be used", hint="pass rows of finite features")
+    return sampled_target(matrix[finite], name)
 
 
 def _categories(

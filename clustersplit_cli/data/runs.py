@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.destination import REPORT_NAME
+from clustersplit_cli.data.destination import REPORT_NAME, WEIGHTS_NAME
 from clustersplit_cli.data.readers.arrays import describe_shape, open_npy
 from clustersplit_cli.data.readers.arrow_values import combined
-from clustersplit_cli.data.readers.fingerprint import text_of
+from clustersplit_cli.data.readers.fingerprint import stamp, text_of
 from clustersplit_cli.data.readers.formats import detect
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.source import reading
@@ -40,6 +40,7 @@ class Run:
     report : the content of `report.json`, as `reports.json_report.load_report` returned it.
     train, val : row positions as they are in the files: possibly unsorted, repeated or out of range.
     paths : every index file of each part, the one that was read first.
+    weights : of validation rows, where the run has some.
     """
 
     directory: Path
@@ -47,6 +48,7 @@ class Run:
     train: Indices
     val: Indices
     paths: Mapping[str, tuple[Path, ...]]
+    weights: NDArray[np.float64] | None = None
 
 
 def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
@@ -74,7 +76,33 @@ def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
         return Run(directory, report, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
     paths = {part: index_files(directory, part) for part in PARTS}
     train, val = (read_indices(paths[part][0]) for part in PARTS)
-    return Run(directory, report, train, val, paths)
+    weights = None
+    if report["config"].get("weights"):
+        weights = read_weights(directory, (report["config"].get("format") or ["npy"])[0])
+    return Run(directory, report, train, val, paths, weights)
+
+
+def read_weights(directory: Path, suffix: str) -> NDArray[np.float64]:
+    """Read the weights of validation rows, in the order of their positions.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, or does not hold numbers.
+    """
+    path = directory / f"{WEIGHTS_NAME}.{suffix}"
+    stamp(path)
+    with reading(path, "weights"):
+        values: Any
+        if suffix == "npy":
+            values = np.load(path, allow_pickle=False)
+        elif suffix == "txt":
+            values = np.loadtxt(path, ndmin=1)
+        else:
+            import pyarrow.parquet as pq
+
+            values = pq.read_table(path).column(0).to_numpy()
+        return np.asarray(values, dtype=np.float64).reshape(-1)
 
 
 def is_partition_run(config: Mapping[str, Any]) -> bool:

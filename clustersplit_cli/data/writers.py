@@ -26,7 +26,7 @@ def write_run(
     formats: Sequence[str],
     ids: Any = None,
     id_name: str | None = None,
-    vectors: Mapping[str, NDArray[np.int64]] | None = None,
+    vectors: Mapping[str, NDArray[Any]] | None = None,
     page: str | None = None,
     force: bool = False,
 ) -> list[Path]:
@@ -41,7 +41,7 @@ def write_run(
     formats : any of `FORMATS`; each part is written once per format.
     ids : an id for *every* row of the input (pyarrow Array or ChunkedArray): each part's are written too.
     id_name : the name of the id column in Parquet files.
-    vectors : further numbers by name, one for every row of the input, in its order.
+    vectors : further numbers by name: one for every row of the input, or of validation, in its order.
     page : the text of `report.html`, if there is to be one.
     force : replace an earlier run.
 
@@ -72,7 +72,7 @@ def write_run(
                     _WRITERS[suffix](stream, column, column_name)
 
         for name, numbers in (vectors or {}).items():
-            write(name, pa.array(numbers, pa.int64()), name)
+            write(name, pa.array(numbers), name)
         for part, positions in parts.items():
             rows = pa.array(np.sort(positions), pa.int64())
             write(part, rows, "row")

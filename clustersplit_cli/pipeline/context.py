@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from clustersplit_cli.core.duplicates import row_identities
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import (
+    POWER,
     KernelSpread,
     Prepared,
     off_diagonal_spread,
@@ -36,6 +37,7 @@ from clustersplit_cli.core.geometry.kernels import (
 from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.geometry.sparse import SparseFeatures, prepare_sparse, sparse_geometry
+from clustersplit_cli.core.mmd.power import WidthPower, most_powerful, sampled_rows, width_powers
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.severity import DRAWS
 from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Dataset, Extent
@@ -45,6 +47,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 
 RANDOM_SPLITS = 20
+_POWER_KEY = 0x706F776572
 Value = TypeVar("Value")
 
 
@@ -111,12 +114,14 @@ class LocalKernel:
     Attributes
     ----------
     spread : off-diagonal kernel values on a sample; None for kernels it says nothing about.
+    widths : the candidates, where `--gamma power` chose among them.
     """
 
     memory: MemoryPlan
     prepared: Prepared
     spread: KernelSpread | None
     geometry: Geometry
+    widths: tuple[WidthPower, ...] = ()
 
 
 def prepare_local_kernel(
@@ -138,6 +143,41 @@ def prepare_local_kernel(
         n = geometry.n
         prepared.require_digits(geometry.trace - geometry.grand_total / n, geometry.trace, n)
     return LocalKernel(memory, prepared, spread, geometry)
+
+
+def width_candidates(dataset: Dataset, options: CheckedOptions, workers: Workers) -> tuple[WidthPower, ...]:
+    """What `--gamma power` chooses from.
+
+    Raises
+    ------
+    UsageError
+        If there are no domains among the cells, or too few rows of them.
+    """
+    domain = dataset.categories.get("domain")
+    if domain is None or hasattr(dataset.features, "indptr"):
+        raise UsageError(
+            "--gamma power tells domains apart, and there are none among the cells",
+            hint="keep domain in --stratify, or use --gamma scale or median",
+        )
+    rows = sampled_rows(len(dataset.rows), np.random.default_rng([options.seed, _POWER_KEY]))
+    features = standardize(Features(dataset.features), options.standardize, workers)
+    return width_powers(features.take(rows, np.float64).astype(np.float64), domain.codes[rows])
+
+
+def with_width(
+    dataset: Dataset, options: CheckedOptions, workers: Workers
+) -> tuple[CheckedOptions, tuple[WidthPower, ...]]:
+    """Turn `--gamma power` into a kernel and a number; also return the candidates."""
+    if options.gamma != POWER:
+        return options, ()
+    found = width_candidates(dataset, options, workers)
+    best = most_powerful(found)
+    return replace(options, kernel=best.kernel, gamma=best.gamma), found
+
+
+def stated_widths(found: tuple[WidthPower, ...]) -> dict[str, Any]:
+    """The candidates as reports have them, among the options."""
+    return {"widths": [[each.kernel, each.gamma, each.power] for each in found]} if found else {}
 
 
 def build_geometry(

@@ -31,6 +31,7 @@ from clustersplit_cli.pipeline.result import (
     Searched,
     SomeRows,
 )
+from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.progress import Progress, Stopwatch
 from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
@@ -84,8 +85,8 @@ class Context(Protocol[Found]):
     def refine(self, explored: Any) -> Found:
         """Go on with it: refine the best partitions."""
 
-    def account(self, found: Found) -> Searched:
-        """End it: measure where all starts ended."""
+    def account(self, found: Found) -> Searched | None:
+        """End it: measure where all starts ended; None if nothing was searched for."""
 
     def draw(self, strategy: str) -> Any:
         """Choose parts by another strategy, without a search."""
@@ -101,6 +102,21 @@ class Context(Protocol[Found]):
 
     def with_parts(self, found: Found, parts: Any) -> Found:
         """Other parts than a search found, measured."""
+
+    def wanted_mmd(self, found: Found) -> float:
+        """The MMD of all rows and the target, for a split that is as hard."""
+
+    def width_candidates(self) -> dict[str, Any]:
+        """The candidates of `--gamma power`, as reports have them, measured again."""
+
+    def aimed(self, found: Found) -> Found:
+        """The partition for the aim that was asked for; `found` is the hardest, if one was searched for."""
+
+    def beside_target(self, found: Found, best: tuple[float, float] | None) -> TargetResult | None:
+        """What a split and the target measure; None where there is no target.
+
+        `best` is MMD and Psi of the hardest split found, if one was searched for.
+        """
 
     def has_converged(self, found: Found, certificate: FixedPoint | None) -> bool:
         """Whether the search for it stopped by itself."""

@@ -27,10 +27,11 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import PartitionOptions, Streams, plan, requirements_of
+from clustersplit_cli.pipeline.context import PartitionOptions, Streams, plan, requirements_of, with_width
 from clustersplit_cli.pipeline.engine import Engine
 from clustersplit_cli.pipeline.local.context import CBC_CERTIFICATE_ROWS
 from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel, about_parts
+from clustersplit_cli.pipeline.target import look_for_shift, sampled_rows
 from clustersplit_cli.reports import inspection
 from clustersplit_cli.reports.part_sizes import PartSizes, PartTotal, SizedCell
 from clustersplit_cli.reports.summary import Notice, Plan
@@ -62,6 +63,7 @@ def examine(
         notes.append(Notice("plan_does_not_fit", f"{error.message}{cure}"))
     with pool(options.threads) as workers:
         asked = requirements_of(dataset, options, workers)
+        options, candidates = with_width(dataset, options, workers)
         features = standardize(Features(dataset.features), options.standardize, workers)
         spread = _spread(dataset, features, workers)
 
@@ -71,7 +73,8 @@ def examine(
             return prepare(features, options.kernel, gamma, options.degree, workers, stream)
 
         chosen = prepared(options.gamma)
-        widths = tuple(_widths(options, prepared)) if options.is_stationary else ()
+        number = "power" if candidates else "given"
+        widths = tuple(_widths(options, prepared, number)) if options.is_stationary else ()
         extremes = (
             off_diagonal_spread(chosen, Streams.from_seed(options.seed).samples)
             if options.is_stationary
@@ -79,6 +82,12 @@ def examine(
         )
         notes += [Notice(*note) for note in about_kernel(chosen, extremes, options.standardize)]
         estimate = None if memory is None else _estimate(chosen, memory, options, workers)
+        target = None
+        if dataset.target is not None:
+            sample = dataset.features[sampled_rows(len(dataset.rows), options.seed)]
+            ruler = chosen.resolving(extremes)
+            test = look_for_shift(sample, dataset.target, ruler, options.seed, workers)
+            target = inspection.InspectedTarget(dataset.target.name, dataset.target.n_rows, **vars(test))
     validation = int(asked.families[0].validation.target.sum())
     for place, quotas in enumerate(asked.families):
         total = validation if place == 0 else None
@@ -103,6 +112,7 @@ def examine(
         else Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason),
         estimate=estimate,
         warnings=tuple(notes),
+        target=target,
     )
 
 
@@ -142,9 +152,14 @@ def _cells(limits: ValidationQuotas) -> Iterator[inspection.InspectedCell]:
 
 
 def _widths(
-    options: CheckedOptions, prepared: Callable[[str | float], Prepared]
+    options: CheckedOptions, prepared: Callable[[str | float], Prepared], number: str
 ) -> Iterator[inspection.WidthChoice]:
-    """Try the rules, and the number that was asked for, on one sample of rows."""
+    """Try the rules, and the number that was asked for, on one sample of rows.
+
+    Parameters
+    ----------
+    number : where such a number comes from.
+    """
     rules: list[str | float] = [*WIDTH_RULES]
     if options.gamma not in rules:
         rules.insert(0, options.gamma)
@@ -156,7 +171,7 @@ def _widths(
         values = off_diagonal_values(found, Streams.from_seed(options.seed).samples)
         assert found.kernel.gamma is not None
         yield inspection.WidthChoice(
-            rule=str(rule) if isinstance(rule, str) else "given",
+            rule=str(rule) if isinstance(rule, str) else number,
             gamma=found.kernel.gamma,
             near_zero=float((values < NEAR).mean()),
             near_one=float((values > 1 - NEAR).mean()),

@@ -13,6 +13,7 @@ from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.severity import Grade
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.result import RunResult
+from clustersplit_cli.pipeline.target import about_target
 
 SPREAD_LIMIT = 100.0
 SMALL_CELL = 5
@@ -28,13 +29,18 @@ def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
         *about.dataset.notes,
         *about_kernel(about.prepared, about.spread, about.options.standardize),
         *result.notes,
-        *about_discrepancy(
-            measures.mmd_squared if grade is None else grade.scale.best**2,
-            result.random,
-            measures.ssq_total / measures.n_rows,
-            parts=parts,
+        *(
+            about_discrepancy(
+                measures.mmd_squared if grade is None else grade.scale.best**2,
+                result.random,
+                measures.ssq_total / measures.n_rows,
+                parts=parts,
+            )
+            if about.options.is_searched_for
+            else ()
         ),
         *about_grade(grade),
+        *about_target(result.target),
     )
 
 

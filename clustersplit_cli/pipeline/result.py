@@ -24,6 +24,7 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.row_labels import LabelFiles, LabelsInMemory
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
 
 Notes = tuple[tuple[str, str], ...]
@@ -167,6 +168,7 @@ class RunResult:
     graded : where on the scale from random to best the partition is; None unless it is graded.
     estimate : MMD² under the exact kernel on a subsample; None unless the kernel was approximated.
     notes : about the engine, the constraints and the search.
+    target : what was found of the split and target rows; None where none were given.
     """
 
     about: About
@@ -182,3 +184,4 @@ class RunResult:
     notes: Notes
     engine: EngineSummary | None = None
     graded: Grade | None = None
+    target: TargetResult | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.severity import Grade, Scale, nearest, refuse_unreachable
+from clustersplit_cli.options import SEVERITY
 from clustersplit_cli.pipeline.background import Background, Later
 from clustersplit_cli.pipeline.engine import Context, Engine, Found, Idle, Surveyed
 from clustersplit_cli.pipeline.result import RunResult, Searched
@@ -56,13 +57,24 @@ def run(
         searched = context.account(found)
         context.progress("certificate", 0, 0)
         bound, random = reference.result(context, found)
-        graded = None
+        graded, best, config = None, None, config or {}
         if context.options.is_graded:
             found, graded = grade(context, found, random)
-        result = gather(context, found, certificate.result(), bound, random, config or {}, searched, graded)
+        elif searched is not None and not context.options.is_searched_for:
+            found, best = for_aim(context, found)
+        result = gather(context, found, certificate.result(), bound, random, config, searched, graded, best)
         portrait = context.portrait(found, random) if with_portrait else None
     engine.await_hashes()
-    return Run(context.written(found), summarize(result, context.watch), portrait)
+    parts, target = context.written(found), result.target
+    if target is not None and target.matching is not None:
+        parts = replace(parts, weights=target.matching.weights)
+    return Run(parts, summarize(result, context.watch), portrait)
+
+
+def for_aim(context: Context[Found], hardest: Found) -> tuple[Found, tuple[float, float]]:
+    """The split for another aim than the hardest, and MMD and Psi of the hardest."""
+    measured = context.measures(hardest)
+    return context.aimed(hardest), (measured.mmd, measured.psi)
 
 
 def grade(context: Context[Found], best: Found, random: RandomMMD, draw: int = 0) -> tuple[Found, Grade]:
@@ -76,9 +88,10 @@ def grade(context: Context[Found], best: Found, random: RandomMMD, draw: int = 0
     with context.watch.step("grade"):
         measured, options, found = context.measures(best), context.options, best
         scale, severity = Scale(random.mean, measured.mmd), options.severity
-        if options.at_mmd is not None:
-            refuse_unreachable(scale, options.at_mmd)
-            severity = scale.clipped(options.at_mmd)
+        at_mmd = _asked_mmd(context, best, scale)
+        if at_mmd is not None:
+            refuse_unreachable(scale, at_mmd)
+            severity = scale.clipped(at_mmd)
         if severity < 1:
             _, parts = nearest(context.paths(best, draw), scale, severity, (scale.best, None))
             found = best if parts is None else context.with_parts(best, parts)
@@ -86,8 +99,15 @@ def grade(context: Context[Found], best: Found, random: RandomMMD, draw: int = 0
 
 
 def _graded(context: Context[Found], found: Found, scale: Scale, best_psi: float) -> Grade:
-    options = context.options
-    return Grade.of(scale, options.severity, options.at_mmd, context.measures(found).mmd, best_psi)
+    at_mmd = _asked_mmd(context, found, scale)
+    return Grade.of(scale, context.options.severity, at_mmd, context.measures(found).mmd, best_psi)
+
+
+def _asked_mmd(context: Context[Found], found: Found, scale: Scale) -> float | None:
+    """The MMD that was asked for: as it was given, or that of all rows and the target, as far as it goes."""
+    if context.options.aim == SEVERITY:
+        return min(max(context.wanted_mmd(found), scale.random), max(scale.best, scale.random))
+    return context.options.at_mmd
 
 
 def assess(
@@ -101,7 +121,7 @@ def assess(
 
     Parameters
     ----------
-    best : of a graded one, the MMD and Psi of the best one that was found.
+    best : MMD and Psi of the hardest one that was found, where this one is graded or for another aim.
     """
     context.progress("certificate", 0, 0)
     # A domain that is left out is compared with random splits of its own size.
@@ -110,9 +130,10 @@ def assess(
         certificate = background.submit(context.certify, found)
         bound, random = bound_and_baseline(context, found, same_size=left_out)
         graded = None
-        if best is not None:
+        if best is not None and context.options.is_graded:
             graded = _graded(context, found, Scale(random.mean, best[0]), best[1])
-        return gather(context, found, certificate.result(), bound, random, config, searched, graded)
+        certified = certificate.result()
+        return gather(context, found, certified, bound, random, config, searched, graded, best)
 
 
 def bound_and_baseline(
@@ -134,15 +155,20 @@ def gather(
     config: Mapping[str, Any],
     searched: Searched | None,
     graded: Grade | None = None,
+    best: tuple[float, float] | None = None,
 ) -> RunResult:
     """Put together what the run found out."""
-    estimate = context.subsample(found)
+    estimate, measures = context.subsample(found), context.measures(found)
+    if graded is not None:
+        best = graded.scale.best, graded.best_psi
+    elif context.options.is_searched_for:
+        best = measures.mmd, measures.psi
     converged = context.has_converged(found, certificate)
     searched = None if searched is None else searched.ending(converged=converged)
     return RunResult(
         about=context.about(searched=searched is not None),
         config=config,
-        measures=context.measures(found),
+        measures=measures,
         constraints=context.constraints(found),
         searched=searched,
         converged=converged,
@@ -153,4 +179,5 @@ def gather(
         graded=graded,
         notes=context.notes(found, converged=converged, sized=config.get("leave") is None),
         engine=context.engine_summary(found),
+        target=context.beside_target(found, best),
     )

@@ -64,6 +64,7 @@ def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
         parts=_parts(about, measures),
         engine=result.engine,
         graded=_graded(result),
+        target=_target(result),
     )
 
 
@@ -103,6 +104,8 @@ def resolved_options(options: CheckedOptions, memory: MemoryPlan, kernel: Any) -
         "certify": options.certify,
         "severity": options.severity if options.at_mmd is None else None,
         "at_mmd": options.at_mmd,
+        "aim": options.aim,
+        "weights": options.weights,
         "memory": options.budget,
         "threads": options.threads,
         "geometry": memory.geometry,
@@ -151,11 +154,15 @@ def _parts(about: About, measures: Measures) -> summary.PartsSummary | None:
 
 
 def _trace(result: RunResult) -> tuple[summary.TracePoint, ...]:
-    """The winning run's objectives; the last is the returned partition's own, to the last bit."""
+    """The winning run's objectives; the last is that of where the search ended, to the last bit."""
     if result.searched is None:
         return ()
     *earlier, last = result.searched.steps
-    end = result.measures.psi if result.graded is None else result.graded.best_psi
+    end, target = result.measures.psi, result.target
+    if result.graded is not None:
+        end = result.graded.best_psi
+    elif target is not None and target.best is not None:
+        end = target.best[1]  # the search was for the hardest
     # A step whose objective equals the last but for rounding would make the trace rise.
     falling = [(step.phase, step.psi) for step in earlier if step.psi >= end]
     return tuple(
@@ -176,6 +183,39 @@ def _search(result: RunResult, trace: Sequence[summary.TracePoint]) -> summary.S
     programs = None if account is None else summary.ProgramsSummary(**vars(account))
     winner = searched.runs[searched.winner].start
     return summary.Search(result.about.options.effort, winner, gained, programs)
+
+
+def _target(result: RunResult) -> summary.TargetSummary | None:
+    """How far the target is, and where that is on the scale from random splits to the hardest."""
+    found = result.target
+    if found is None:
+        return None
+    whole, train, val = found.distances.roots()
+    severity, best = None, found.best
+    if best is not None and best[0] > result.random.mean:
+        severity = (whole - result.random.mean) / (best[0] - result.random.mean)
+    weights = found.matching
+    return summary.TargetSummary(
+        name=found.rows.name,
+        n_rows=found.rows.n_rows,
+        n_compared=len(found.rows.features),
+        aim=found.aim,
+        mmd=whole,
+        mmd_train=train,
+        mmd_val=val,
+        p_value=found.test.p_value,
+        permutations=found.test.permutations,
+        severity=severity,
+        best_mmd=None if best is None else best[0],
+        best_psi=None if best is None else best[1],
+        valid=result.measures.mmd > max(train, val),
+        certificate=None if found.certificate is None else summary.AimCertificate(**vars(found.certificate)),
+        weights=None
+        if weights is None
+        else summary.WeightsSummary(
+            weights.effective_size, float(weights.weights.max()), weights.squared**0.5
+        ),
+    )
 
 
 def _bound(result: RunResult) -> summary.Bound | None:

@@ -25,6 +25,10 @@ _INDENT = 10
 """Width of the labels, `features` and two spaces."""
 
 
+NO_SHIFT = 0.1
+"""The p-value above which no shift is seen."""
+
+
 @dataclass(frozen=True)
 class InspectedColumn:
     """A column of the features file or of the metadata, and what it is used for."""
@@ -78,6 +82,22 @@ class TimeEstimate:
 
 
 @dataclass(frozen=True)
+class InspectedTarget:
+    """Target rows beside those that would be split, on a seeded sample of both.
+
+    `n_rows` rows of the split were compared with `n_target` of the target.
+    """
+
+    name: str
+    size: int
+    p_value: float
+    permutations: int
+    n_rows: int
+    n_target: int
+    mmd: float
+
+
+@dataclass(frozen=True)
 class Inspection:
     """Everything `inspect` says."""
 
@@ -98,6 +118,7 @@ class Inspection:
     plan: Plan | None
     estimate: TimeEstimate | None
     warnings: tuple[Notice, ...]
+    target: InspectedTarget | None = None
 
 
 def render_inspection(found: Inspection, *, console: Console) -> None:
@@ -115,10 +136,20 @@ def inspection_rows(found: Inspection, width: int) -> list[Row]:
         _cells(found, width - _INDENT),
         _units(found),
         *_widths(found.widths),
+        _target(found.target),
         _memory(found.plan),
         _time(found.estimate),
     ]
     return [row for row in rows if row is not None]
+
+
+def _target(target: InspectedTarget | None) -> Row | None:
+    if target is None:
+        return None
+    sizes = f"on {human_count(target.n_rows)} and {human_count(target.n_target)} rows"
+    shift = "a shift is seen" if target.p_value <= NO_SHIFT else "no shift is seen"
+    found = f"MMD {human_number(target.mmd)} from these rows", f"p {human_number(target.p_value, 2)}"
+    return Row("target", (f"{human_count(target.size)} rows", *found, shift, sizes))
 
 
 def _input(found: Inspection) -> Row:

@@ -324,6 +324,57 @@ class GradeSummary:
 
 
 @dataclass(frozen=True)
+class AimCertificate:
+    """How near to its optimum a split is that was made for a target.
+
+    `value` is what the aim measures of the split, and `bound` what no split with these quotas surpasses: of
+    lookalike the mean witness of validation minus that of training, which is the larger the better; of
+    nearest and shift a squared distance.
+    """
+
+    method: str  # linear_program | relaxation
+    backend: str  # cbc | threshold | exchange
+    status: str
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class WeightsSummary:
+    """Weights of validation rows; `mmd` is that of the weighted rows and the target."""
+
+    effective_size: float
+    largest: float
+    mmd: float
+
+
+@dataclass(frozen=True)
+class TargetSummary:
+    """Target rows: how far they are from the rows that are split, and from both sides.
+
+    `severity` is where their MMD is on the scale from random splits (0) to the hardest split found (1), whose
+    MMD and Psi are `best_mmd` and `best_psi`; null where none was searched for. `valid`: train and val are
+    further apart than either is from the target.
+    """
+
+    name: str
+    n_rows: int
+    n_compared: int
+    aim: str
+    mmd: float
+    mmd_train: float
+    mmd_val: float
+    p_value: float
+    permutations: int
+    severity: float | None
+    best_mmd: float | None
+    best_psi: float | None
+    valid: bool
+    certificate: AimCertificate | None
+    weights: WeightsSummary | None
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything `report.json` says; null where not computed."""
 
@@ -348,3 +399,4 @@ class Report:
     parts: PartsSummary | None = None
     engine: EngineSummary | None = None
     graded: GradeSummary | None = None
+    target: TargetSummary | None = None

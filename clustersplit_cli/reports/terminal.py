@@ -24,6 +24,7 @@ from clustersplit_cli.reports.summary import (
     Notice,
     Plan,
     Report,
+    TargetSummary,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def summary_rows(report: Report) -> list[Row]:
         _severity(report),
         _subsample(report),
         _bound(report),
+        *_target(report.target),
         _objective(report),
         _constraints(report.constraints.cells),
         _units(report.constraints),
@@ -201,6 +203,39 @@ def _bound(report: Report) -> Row | None:
     return Row("bound", tuple(clauses))
 
 
+def _target(target: TargetSummary | None) -> list[Row]:
+    """How far the target is, and what was made of that."""
+    if target is None:
+        return []
+    shift = f"MMD {human_number(target.mmd)} from all rows (p {human_number(target.p_value, 2)})"
+    whole = [f"{human_count(target.n_rows)} rows", shift]
+    if target.severity is not None:
+        beyond = ", beyond what your rows can show" if target.severity > 1 else ""
+        whole.append(f"severity {human_number(target.severity, 3)}{beyond}")
+    sides = [
+        f"{human_number(target.mmd_train)} from training",
+        f"{human_number(target.mmd_val)} from validation",
+        "valid: both sides are nearer to it than to each other"
+        if target.valid
+        else "not valid: a side is further from it than the sides are apart",
+    ]
+    rows = [Row("target", tuple(whole)), Row("to target", tuple(sides), "")]
+    found = target.certificate
+    if found is not None:
+        proven = found.status in ("optimal", "no exchange gains")
+        clauses = [target.aim]
+        if found.method == "relaxation":
+            value, bound = (human_number(max(each, 0.0) ** 0.5) for each in (found.value, found.bound))
+            clauses += [f"distance {value}", f"of no split below {bound}", found.status]
+        else:
+            clauses.append(f"{found.status} by {found.backend}")
+        rows.append(Row("aim", tuple(clauses), "bold green" if proven else "bold red"))
+    if target.weights is not None:
+        size = f"{human_number(target.weights.effective_size, 4)} rows of equal weight"
+        rows.append(Row("weights", (f"worth {size}", f"weighted MMD {human_number(target.weights.mmd)}")))
+    return rows
+
+
 def _objective(report: Report) -> Row:
     objective = report.objective
     clauses = [f"psi {human_number(objective.psi)}"]
@@ -208,10 +243,11 @@ def _objective(report: Report) -> Row:
         clauses.append(f"{human_percent(objective.psi / objective.ssq_total)} of the total scatter")
     phases = Counter(point.phase for point in report.trace[1:])
     steps = " + ".join(f"{human_count(count)} {phase}" for phase, count in phases.items()) or "no"
-    if report.trace:  # a split that was not searched for has none
+    is_searched_for = report.target is None or report.target.aim in ("worst", "severity")
+    if report.trace and is_searched_for:  # another has none
         to = "" if report.graded is None else " to the best found"
         clauses.append(f"{steps} {'step' if phases.total() == 1 else 'steps'}{to}")
-    if len(report.restarts) > 1:
+    if len(report.restarts) > 1 and is_searched_for:
         clauses.append(f"best of {human_count(len(report.restarts))} starts")
     unfinished = sum(not restart.converged for restart in report.restarts)
     if unfinished:
@@ -273,6 +309,8 @@ def _certificate(report: Report) -> Row:
     certificate = report.certificate
     if report.graded is not None:
         return Row("certificate", ("none: a graded split is not locally optimal",), "")
+    if certificate is None and report.target is not None and report.target.aim != "worst":
+        return Row("certificate", ("none: only the hardest split is locally optimal",), "")
     if certificate is None:
         return Row("certificate", ("none asked for",), "")
     if certificate.backend == "cbc":
@@ -295,6 +333,9 @@ def _kernel(report: Report) -> Row:
     clauses = [report.mmd.kernel]
     if report.mmd.gamma is not None:
         clauses.append(f"gamma {human_number(report.mmd.gamma)}")
+    candidates = report.config.get("widths")
+    if candidates:
+        clauses.append(f"the most powerful of {len(candidates)} candidates")
     landmarks = report.plan.landmarks
     with_landmarks = f" with {human_count(landmarks)} landmarks" if landmarks is not None else ""
     clauses.append(f"{report.mmd.geometry} geometry{with_landmarks}")

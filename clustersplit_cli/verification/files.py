@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.destination import WEIGHTS_NAME
 from clustersplit_cli.data.readers.fingerprint import stamp
 from clustersplit_cli.data.row_labels import files_of_folds, files_of_sides, labels_of
-from clustersplit_cli.data.runs import PARTS, read_indices
+from clustersplit_cli.data.runs import PARTS, read_indices, read_weights
 from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.context import PartitionOptions
@@ -22,6 +23,9 @@ from clustersplit_cli.reports.verification import FAILED, OK, Check
 
 Indices = NDArray[np.int64]
 _NAMED = 3
+
+WEIGHT_ERROR = 1e-3
+"""How far weights of mean 1 may be off: the last steps of their search depend on rounding."""
 
 
 @dataclass(frozen=True)
@@ -194,3 +198,19 @@ def _ids_from_parquet(path: Path) -> list[Any]:
 
 
 _READ_IDS = {"npy": _ids_from_npy, "txt": _ids_from_text, "parquet": _ids_from_parquet}
+
+
+def check_weights(directory: Path, formats: Sequence[str], recomputed: NDArray[np.float64]) -> Check:
+    """Compare the weights of validation rows with recomputed ones."""
+    faults = []
+    for suffix in formats:
+        try:
+            found = read_weights(directory, suffix)
+        except InputError as error:
+            faults.append(error.message)
+            continue
+        if found.shape != recomputed.shape or not np.abs(found - recomputed).max() <= WEIGHT_ERROR:
+            faults.append(f"{WEIGHTS_NAME}.{suffix} does not hold the weights of kernel mean matching")
+    if faults:
+        return Check("weights", FAILED, "; ".join(faults))
+    return Check("weights", OK, f"{len(recomputed)}, as recomputed")

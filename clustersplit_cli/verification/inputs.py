@@ -39,7 +39,11 @@ def locate_inputs(
         stated: Path | None = getattr(request, name)
         option = f"--{name.replace('_', '-')}"
         found[name] = moved.get(name) or (None if stated is None else present(directory, stated, option))
-    return replace(request, **found)  # type: ignore[arg-type]
+    located = replace(request, **found)  # type: ignore[arg-type]
+    if located.target_file is None:
+        return located
+    target = moved.get("target") or present(directory, located.target_file, "--target")
+    return replace(located, target=str(target))
 
 
 def features_path(report: Mapping[str, Any]) -> Path:

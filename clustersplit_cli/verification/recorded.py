@@ -11,6 +11,7 @@ from clustersplit_cli.core.baselines import WITHOUT_QUOTAS
 from clustersplit_cli.data.readers.fingerprint import content_of
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.runs import is_partition_run, report_file
+from clustersplit_cli.options import WORST
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.reports.json_report import load_report
 from clustersplit_cli.verification.files import IndexFiles, read_index_files, stated_formats
@@ -72,9 +73,22 @@ class RecordedRun:
 
     @property
     def best(self) -> tuple[float, float] | None:
-        """MMD and Psi of the best split that a graded one refers to, which only a new search could tell."""
-        grade = self.report["graded"]
-        return None if grade is None else (grade["best_mmd"], grade["best_psi"])
+        """MMD and Psi of the best split that another refers to, which only a new search could tell."""
+        grade, target = self.report["graded"], self.report["target"]
+        if grade is None and (target is None or target["aim"] == WORST):
+            return None
+        stated = grade or target
+        return None if stated["best_mmd"] is None else (stated["best_mmd"], stated["best_psi"])
+
+    @property
+    def formats(self) -> list[str]:
+        """Of its files."""
+        return stated_formats(self.report["config"])
+
+    @property
+    def has_widths(self) -> bool:
+        """Whether `--gamma power` chose among candidates."""
+        return bool(self.report["config"].get("widths"))
 
     def index_files(self) -> IndexFiles:
         """Read them, in every format it was written in."""

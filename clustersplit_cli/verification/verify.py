@@ -12,13 +12,13 @@ from clustersplit_cli.pipeline.baseline import searched_options
 from clustersplit_cli.pipeline.engine import Context, Engine
 from clustersplit_cli.pipeline.notices import about_parts
 from clustersplit_cli.pipeline.result import CountedParts, RunResult
-from clustersplit_cli.pipeline.run import assess, grade
+from clustersplit_cli.pipeline.run import assess, for_aim, grade
 from clustersplit_cli.pipeline.summarize import summarize, summarize_counts, summarize_input
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.definition import check_definition
-from clustersplit_cli.verification.files import IndexFiles, check_folds, check_ids
+from clustersplit_cli.verification.files import IndexFiles, check_folds, check_ids, check_weights
 from clustersplit_cli.verification.indices import (
     check_complete,
     check_positions,
@@ -55,13 +55,17 @@ def verify_run(run: RecordedRun, engine: Engine[Any, Any], *, rerun: bool = Fals
         return
     context = engine.prepare(surveyed)
     found = context.measure(given, converged=run.converged)
-    recomputed = _as_report(assess(context, found, run.resolved, best=run.best))
+    resolved = {**run.resolved, **context.width_candidates()} if run.has_widths else run.resolved
+    result = assess(context, found, resolved, best=run.best)
+    recomputed = _as_report(result)
     if run.is_baseline:
         recomputed["config"] |= searched_options(run.report["config"]["strategy"])
     elif run.is_sharded == context.has_all_rows:
         yield from _allow_other_proofs(run, context, recomputed)
     yield from check_stated(run.report, recomputed, moved=run.moved)
     yield check_definition(run.report, context.definition(found))
+    if result.target is not None and result.target.matching is not None:
+        yield check_weights(run.directory, run.formats, result.target.matching.weights)
     yield from check_account(run.report)
     if run.is_baseline:
         return
@@ -172,11 +176,13 @@ def _check_rerun(run: RecordedRun, context: Context[Any], given: Any) -> Check:
     if context.options.is_graded:
         found, graded = grade(context, found, context.random_baseline(found))
         best = graded.scale.best, graded.best_psi
+    elif searched is not None and not context.options.is_searched_for:
+        found, best = for_aim(context, found)
     count, rows = context.differing(found, given)
     other = "the other side" if run.into is None else "other parts"
     faults = [f"rows {named_rows(rows, count)} go to {other}"] if count else []
     again = _as_report(assess(context, found, run.resolved, searched, best))
-    for key in ("trace", "search", "restarts", "graded"):
+    for key in ("trace", "search", "restarts", "graded", "target"):
         faults += differences(run.report.get(key), again[key], key)
     if faults:
         return Check("search again", FAILED, "; ".join(faults[:_NAMED]))

@@ -160,6 +160,8 @@ MAKERS: dict[str, Maker] = {
     ),
     "--force-train": lambda rng, place: place.rows(rng),
     "--force-val": lambda rng, place: place.rows(rng),
+    "--target": _among("feats.parquet", "feats.csv", "gone.parquet", "domain=a", "domain=nowhere", "."),
+    "--aim": _among("worst", "lookalike", "nearest", "shift", "severity"),
     "--severity": _among(0, 0.25, 0.5, 0.9, 1, "1e-9", 1.5),
     "--at-mmd": _among(0, 0.1, 0.3, 1, "1e9"),
     "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial"),
@@ -245,6 +247,7 @@ MAKERS: dict[str, Maker] = {
 FLAGS = frozenset(
     {
         "--drop-invalid",
+        "--weights",
         "--html",
         "--force",
         "--json",
@@ -289,6 +292,8 @@ OFTEN: dict[str, float] = {
     "--id": 0.06,
     "--parts": 0.1,
     "--at-mmd": 0.02,
+    "--target": 0.06,
+    "--aim": 0.5,
     "--html": 0.03,
     "--memory": 0.03,
     "--command": 0.05,
@@ -375,6 +380,8 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
     }
     drops |= {"--degree"} if kernel != "polynomial" else set()
     drops |= {"--spill"} if values.get("--engine") in (None, "auto", "local") else set()
+    drops |= {"--aim", "--weights"} if "--target" not in values else set()
+    drops |= {"--severity", "--at-mmd"} if values.get("--aim", "worst") != "worst" else set()
     drops |= {"--at-mmd"} if "--severity" in values else set()
     drops |= {"--certify"} if {"--severity", "--at-mmd"} & set(values) else set()
     drops |= {"--gamma"} if kernel in ("linear", "cosine") else set()

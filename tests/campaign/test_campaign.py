@@ -198,6 +198,7 @@ def test_the_oracle_sees_a_split_that_is_not_the_best_and_numbers_that_are_wrong
         "objective": {"psi": oracle.psi(K, parts), "ssq_total": oracle.scatter(K, np.arange(problem.n))},
         "mmd": {"squared": oracle.mmd_squared(K, *parts)},
         "trace": [{"psi": oracle.psi(K, parts)}],
+        "graded": None,
     }
     assert list(problems._wrong_numbers(problem, K, labels, report)) == []
     report["objective"]["psi"] *= 1.001

@@ -26,7 +26,7 @@ from clustersplit_cli.reports.terminal import render_notices
 
 _IDLE = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "seed"),
-    *("holdout", "rounding"),
+    *("holdout", "rounding", "target"),
 )
 """Options that have no effect on the sizes of parts."""
 

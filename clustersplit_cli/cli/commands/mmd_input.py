@@ -16,6 +16,7 @@ from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
 from clustersplit_cli.cli.run import PlanShown, opened_engine
 from clustersplit_cli.core.mmd.estimators import ESTIMATORS
+from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.destination import REPORT_NAME
 from clustersplit_cli.data.readers import load, peek
 from clustersplit_cli.data.readers.naming import as_url
@@ -35,7 +36,6 @@ from clustersplit_cli.verification.recorded import report_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clustersplit_cli.data.dataset import ReadRequest
     from clustersplit_cli.data.runs import Run
     from clustersplit_cli.pipeline.mmd.groups import Comparison
     from clustersplit_cli.pipeline.mmd.split import GivenSides
@@ -62,7 +62,8 @@ class MMDInput:
     @classmethod
     def from_options(cls, context: typer.Context) -> MMDInput:
         """Check the options and take those of the split's report where the user gave none."""
-        _check_form(context.params)
+        named = _as_evaluation(context.params)
+        _check_form(named)
         within = _words(context.params["within"])
         if context.params["by"] is not None and context.params["by"] in within:
             raise UsageError(
@@ -74,6 +75,7 @@ class MMDInput:
             report = report_of(given["split"])
             run = load_run(given["split"], report)
             given = with_options_of(report, context, given["split"] / REPORT_NAME, ("stratify", "id"))
+        given |= {name: named[name] for name in ("evaluation", "evaluation_domain", "target")}
         given.setdefault("stratify", ["none"])
         given.setdefault("id", None)
         if given["exact"]:
@@ -221,6 +223,22 @@ class MMDInput:
         before = [file["sha256"] for file in files if file["role"] == "features"]
         now = [file.sha256 for file in comparison.files if file.role == "features"][: len(before)]
         return EarlierReport(str(run.directory), value, random, before == now, self.reuses_report)
+
+
+def _as_evaluation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Say --target as --evaluation or --evaluation-domain."""
+    target = given["target"]
+    if target is None:
+        return dict(given)
+    for name in ("evaluation", "evaluation_domain"):
+        if given[name] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--target and {option} are both given", hint="give one of them")
+    named = ReadRequest(Path(), target=target)
+    if target in ("", "domain="):
+        raise UsageError(f"--target '{target}' names nothing", hint="for example --target domain=sketch")
+    found = {"evaluation": named.target_file, "evaluation_domain": named.target_domain}
+    return {**given, **found, "target": None}
 
 
 def _check_form(given: Mapping[str, Any]) -> None:

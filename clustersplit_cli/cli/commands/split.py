@@ -12,6 +12,7 @@ from clustersplit_cli.cli.output import Output
 from clustersplit_cli.cli.replay import with_earlier_options
 from clustersplit_cli.cli.request import read_request
 from clustersplit_cli.cli.run import find_and_write, named_parts, run_partition
+from clustersplit_cli.errors import UsageError
 
 if TYPE_CHECKING:
     pass
@@ -21,6 +22,11 @@ def run(context: typer.Context) -> None:
     """Split a feature file into two parts, or into named ones."""
     given = with_earlier_options(context, context.params["config"])
     if given["parts"] is not None:
+        if given["target"] is not None:
+            raise UsageError(
+                "--target cannot be combined with --parts: it is for training and validation rows",
+                hint="leave --parts out, or split again those rows that are not for testing",
+            )
         return run_partition(given, named_parts(given, holdout_said=was_said(context, "holdout")))
     checked = checked_options(given)
     engine_options(given)  # refused before anything is read

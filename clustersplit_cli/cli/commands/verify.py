@@ -51,7 +51,7 @@ _ONLY_FOR_OTHERS = (
     *("train", "val", "columns", "label", "domain", "exclude", "drop_invalid"),
     *("holdout", "stratify", "tolerance", "rounding", "label_bins", "keep_together"),
 )
-_ONLY_FOR_RUNS = ("features", "rerun")
+_ONLY_FOR_RUNS = ("features", "target", "rerun")
 
 
 def run(context: typer.Context) -> None:
@@ -112,7 +112,7 @@ def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> It
         return
     yield Check("report", OK, f"readable, schema version {report['schema_version']}")
     stated = read_request(Path(), earlier)
-    moved = {name: given[name] for name in ("features", *_MOVABLE)}
+    moved = {name: given[name] for name in ("features", "target", *_MOVABLE)}
     located = locate_inputs(directory, report, stated, moved)
     output = Output(None, tuple(stated_formats(report["config"])), None, False, False, located.path)
     run = RecordedRun(directory, report, {}, any(path is not None for path in moved.values()))

@@ -37,6 +37,7 @@ class SplitState:
     shift : squared length of the validation centroid minus that of the training one.
     training_cost : sum over all rows of the squared distance to the training centroid.
     own_cost : sum over all rows of the squared distance to their own centroid, through the differences.
+    sums : (p,), of the validation rows' factors.
     """
 
     n_val: int
@@ -47,6 +48,7 @@ class SplitState:
     shift: float
     training_cost: float
     own_cost: float
+    sums: Vector
 
     def cost(self, sums: Vector, count: int) -> float:
         """The cost of sending to validation `count` rows whose factors sum to `sums`, at these centroids."""
@@ -110,6 +112,7 @@ class FactoredKernel:
             shift=shift,
             training_cost=training_cost,
             own_cost=training_cost - 2.0 * float(sums @ weights) + n_val * shift,
+            sums=sums,
         )
 
     def residual(self, state: SplitState) -> float:

@@ -17,6 +17,8 @@ KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial")
 STATIONARY = ("rbf", "laplacian")
 """Kernels of the difference of two rows alone: 1 on the diagonal, and everywhere between 0 and 1."""
 WIDTH_RULES = ("scale", "1/d", "median")
+POWER = "power"
+"""The rule that looks at domains: it also chooses between the stationary kernels."""
 STANDARDIZATIONS = ("none", "zscore", "l2")
 
 # Above this squared length a float32 exponent is off by more than 1e-4.
@@ -259,9 +261,16 @@ class Prepared:
             When they are too far for the distances between them to have the promised digits.
         """
         features = Features(raw, self.features.steps, self.features.dtype)
-        if not self.kernel.is_stationary or n_fitted == len(raw):
+        if n_fitted == len(raw):
             return features
-        others = Features(raw[n_fitted:], features.steps, np.float64)
+        return replace(features, dtype=self.elsewhere(raw[n_fitted:]).dtype)
+
+    def elsewhere(self, raw: Floats) -> Features:
+        """Prepare rows that the width was not resolved on; precision and errors as in `carried_to`."""
+        features = Features(raw, self.features.steps, self.features.dtype)
+        if not self.kernel.is_stationary:
+            return features
+        others = replace(features, dtype=np.float64)
         with np.errstate(over="ignore"):
             exponents = [self.kernel.terms(others.block(*tile)).mean() for tile in others.row_tiles()]
             largest = float(np.mean(exponents))
@@ -477,15 +486,18 @@ def _not_squared(found: Moments) -> InputError:
     )
 
 
+_WITHOUT_DOMAINS = "use --gamma scale or median"
+
+
 def parse_gamma(text: str) -> str | float:
     """Read `--gamma`: one of the rules, or a positive finite number."""
-    if text in WIDTH_RULES:
+    if text in (*WIDTH_RULES, POWER):
         return text
     try:
         value = float(text)
     except ValueError:
         raise UsageError(
-            f"--gamma '{text}' is neither a number nor one of {', '.join(WIDTH_RULES)}",
+            f"--gamma '{text}' is neither a number nor one of {', '.join((*WIDTH_RULES, POWER))}",
             hint="for example --gamma scale or --gamma 0.01",
         ) from None
     if not (np.isfinite(value) and value > 0):
@@ -510,6 +522,10 @@ def resolve_gamma(
     """
     if isinstance(gamma, (int, float)):
         return float(gamma)
+    if gamma == POWER:
+        raise UsageError(
+            "--gamma power looks at the domains of rows in memory that are to be split", hint=_WITHOUT_DOMAINS
+        )
     if gamma == "scale":
         return 1.0 / spread
     if gamma == "1/d":

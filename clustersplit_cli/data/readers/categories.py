@@ -67,11 +67,13 @@ def restrict(categories: Categories, kept: NDArray[np.bool_]) -> Categories:
     return _compact(categories.codes[kept], np.array(categories.values, dtype=object))
 
 
-def rows_with_value(column: pa.ChunkedArray, word: str, name: str, value: str) -> NDArray[np.bool_]:
+def rows_with_value(
+    column: pa.ChunkedArray, word: str, name: str, value: str, option: str = "--exclude"
+) -> NDArray[np.bool_]:
     """Mark the rows whose value is written as `value`; it must occur."""
     marked, spelled = marked_rows(column, name, value)
     if not marked.any():
-        raise value_never_occurs(word, name, value, spelled)
+        raise value_never_occurs(word, name, value, spelled, option)
     return marked
 
 
@@ -101,10 +103,12 @@ def _is_nothing(item: object) -> bool:
     return item is None or (isinstance(item, float) and math.isnan(item))
 
 
-def value_never_occurs(word: str, name: str, value: str, spelled: Iterable[str]) -> InputError:
-    """Refuse to exclude a value that no row has; `name` is that of the column that the word means."""
+def value_never_occurs(
+    word: str, name: str, value: str, spelled: Iterable[str], option: str = "--exclude"
+) -> InputError:
+    """Refuse to name a value that no row has; `name` is that of the column that the word means."""
     return InputError(
-        f"--exclude {word}={value}: column {name!r} never has the value {value!r}",
+        f"{option} {word}={value}: column {name!r} never has the value {value!r}",
         hint=f"its values: {listed(sorted(spelled), 10)}",
     )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadRequest
+from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadRequest, TargetRows
 from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers import matrix as matrices
+from clustersplit_cli.data.readers.arrays import PlainArraySource
 from clustersplit_cli.data.readers.arrow_values import combined
 from clustersplit_cli.data.readers.categories import (
     bin_numbers,
@@ -25,7 +28,7 @@ from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.roles import DOMAIN, LABEL, Inputs, Place, Roles, assign_roles
-from clustersplit_cli.data.readers.source import reading
+from clustersplit_cli.data.readers.source import Source, reading
 from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.progress import Progress, silent
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 _FEWEST_ROWS = 2
 _NAMES_IN_NOTE = 20
+TARGET_ROWS = 20_000
+"""Rows of a target that are compared with; of more, a seeded sample."""
 
 
 def peek(request: ReadRequest) -> Extent:
@@ -92,6 +97,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
     UsageError : options that contradict each other.
     """
     inputs, roles, features = open_request(request)
+    target = load_target(request, progress) if request.target else None
     sources = inputs.by_role()
     with Fingerprints([(look, role) for role, source in sources.items() for look in source.stamps]) as prints:
         columns = _Columns(inputs, roles)
@@ -141,6 +147,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
                 hint="choose other features with --columns",
             )
         prints.check()
+        of_target = target.read_from if target else tuple
         return Dataset(
             features=matrix,
             feature_names=names,
@@ -152,14 +159,92 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
             n_dropped=n_dropped,
             ids=ids,
             id_name=request.id_column,
-            read_from=lambda: (*prints.files(), *pins.files),
+            read_from=lambda: (*prints.files(), *pins.files, *of_target()),
             notes=notes,
             dropped=dropped,
             families=request.families,
             together=request.together,
             units=units,
             pinned=pins.sides,
+            target=target,
         )
+
+
+def load_target(request: ReadRequest, progress: Progress = silent) -> TargetRows:
+    """Read the rows that `--target` names, with the features of those that are split.
+
+    Raises
+    ------
+    InputError : it is missing or damaged, or has other features, no rows, or rows that are not finite.
+    """
+    assert request.target is not None
+    inputs, _, features = open_request(request)
+    source, roles, name = inputs.features, None, request.target_domain
+    if name is not None:
+        # The target's rows are those that are left out of the split for it.
+        asked = replace(request, target=None, exclude=(("domain", name),), stratify=(), families=())
+        asked = replace(asked, label_bins=None, together=None, id_column=None)
+        inputs, roles, _ = open_request(asked)
+    else:
+        assert request.target_file is not None
+        source, features = _as_in(source, features, open_features(request.target_file))
+    with Fingerprints([] if roles else [(look, "target") for look in source.stamps]) as prints:
+        if roles is not None:
+            columns = _Columns(inputs, roles)
+            ((word, place, value),) = roles.exclude
+            kept = rows_with_value(columns.at(place), word, place.column, value, "--target")
+        else:
+            if source.n_rows is None:
+                source.read([])
+            kept = np.ones(source.n_rows or 0, np.bool_)
+        if not kept.any():
+            raise InputError(f"the target {shown_target(request)} has no rows", hint="give --target rows")
+        matrix = matrices.read_matrix(source, features, kept, progress)
+        finite = matrices.finite_rows(matrix)
+        if not finite.all():
+            if not request.drop_invalid:
+                names = features.feature_names(matrix.shape[1])
+                raise matrices.not_finite(source.path, matrix, finite, np.flatnonzero(kept), names)
+            matrix = matrices.drop_rows(matrix, finite)
+        if not len(matrix):
+            raise InputError(
+                f"the target {shown_target(request)} has no row whose features are all finite",
+                hint="give --target rows without NaN",
+            )
+        prints.check()
+    return replace(sampled_target(matrix, request.target), read_from=tuple if roles else prints.files)
+
+
+def sampled_target(matrix: matrices.Matrix, name: str) -> TargetRows:
+    """The rows of a target; of very many a sample, always the same."""
+    n_rows = len(matrix)
+    if n_rows > TARGET_ROWS:
+        chosen = np.random.default_rng(0).choice(n_rows, TARGET_ROWS, replace=False)
+        matrix = np.ascontiguousarray(matrix[np.sort(chosen)])
+    return TargetRows(matrix, name, n_rows)
+
+
+def shown_target(request: ReadRequest) -> str:
+    """A target, as messages name it."""
+    return request.target or "" if request.target_file is None else shown(request.target_file)
+
+
+def _as_in(split: Source, features: FeatureColumns, target: Source) -> tuple[Source, FeatureColumns]:
+    """The features of a target: those of the rows that are split, by name, or by place without names."""
+    by_name = not isinstance(target, PlainArraySource) and not isinstance(split, PlainArraySource)
+    by_name |= isinstance(split, PlainArraySource) and len(split.columns) == len(target.columns)
+    asked = tuple(map(escape, features.names)) if by_name else ()
+    chosen = choose_features(target, asked, ())
+    if by_name:
+        chosen = replace(chosen, names=features.names)
+    width = split.columns[features.names[0]].width if features.is_list else len(features.names)
+    found = target.columns[chosen.names[0]].width if chosen.is_list else len(chosen.names)
+    if width is not None and found is not None and found != width:
+        raise InputError(
+            f"{shown(target.path)} has {found} features but {shown(split.path)} has {width}",
+            hint="the target needs the features that are split, in the same order; see --columns",
+        )
+    return target, chosen
 
 
 class _Columns:

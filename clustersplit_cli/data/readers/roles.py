@@ -74,7 +74,7 @@ def assign_roles(request: ReadRequest, inputs: Inputs) -> Roles:
         )
     known = {LABEL: label, DOMAIN: domain}
     family = {word: finder.word(word, known) for word in words}
-    exclude = tuple((word, finder.word(word, known), value) for word, value in request.exclude)
+    exclude = tuple((word, finder.word(word, known), value) for word, value in request.left_out)
     ids = finder.word(request.id_column, {}) if request.id_column is not None else None
     by_column = request.together not in (None, EXACT_DUPLICATES)
     together = finder.word(request.together or "", known) if by_column else None

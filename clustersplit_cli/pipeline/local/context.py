@@ -27,11 +27,14 @@ from clustersplit_cli.pipeline.context import (
     LocalKernel,
     Once,
     Streams,
+    stated_widths,
+    width_candidates,
 )
 from clustersplit_cli.pipeline.result import About, ByDefinition, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     resolved_options,
 )
+from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.progress import Progress, Stopwatch
 from clustersplit_cli.reports.summary import EngineSummary
 
@@ -45,10 +48,14 @@ SIGMAS = 6.0
 
 @dataclass(frozen=True)
 class Parts:
-    """Row positions of every part, ascending, 0-based, in file order, and the part of every row."""
+    """Row positions of every part, ascending, 0-based, in file order, and the part of every row.
+
+    `weights` are those of validation rows, in their order, where they were asked for.
+    """
 
     rows: Mapping[str, NDArray[np.int64]]
     labels: Labels
+    weights: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, rows: NDArray[np.int64], names: Sequence[str], labels: Labels) -> Parts:
@@ -98,7 +105,7 @@ class LocalContext(ABC):
         return About(
             self.dataset,
             self.options,
-            {**common, **resolved},
+            {**common, **resolved, **stated_widths(held.widths)},
             held.memory,
             held.prepared,
             held.spread,
@@ -164,6 +171,22 @@ class LocalContext(ABC):
         """Rows that are in another part than in a given partition."""
         rows = self.dataset.rows[found.labels != parts]
         return len(rows), rows
+
+    def width_candidates(self) -> dict[str, Any]:
+        """The candidates of `--gamma power`, measured again."""
+        return stated_widths(width_candidates(self.dataset, self.options, self.workers))
+
+    def wanted_mmd(self, found: Any) -> float:
+        """None: targets are for splits in two."""
+        raise NotImplementedError
+
+    def aimed(self, found: Any) -> Any:
+        """What was found: parts have no other aim."""
+        return found
+
+    def beside_target(self, found: Any, best: tuple[float, float] | None) -> TargetResult | None:
+        """Nothing: targets are for splits in two."""
+        return None
 
     def engine_summary(self, found: Any) -> EngineSummary | None:
         """Nothing: all rows are in memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,13 @@ from clustersplit_cli.pipeline.context import (
     plan,
     prepare_local_kernel,
     requirements_of,
+    with_width,
 )
 from clustersplit_cli.pipeline.local.context import Parts, by_cbc
 from clustersplit_cli.pipeline.local.output import write_parts
 from clustersplit_cli.pipeline.local.partition import LocalPartition
 from clustersplit_cli.pipeline.local.split import LocalSplit
+from clustersplit_cli.pipeline.local.target import see_target
 from clustersplit_cli.pipeline.result import CountedParts, ForcedRows, GivenParts, PartCounts, SomeRows
 from clustersplit_cli.pipeline.run import Run, run
 from clustersplit_cli.progress import Progress, Stopwatch, silent
@@ -148,12 +150,14 @@ class LocalEngine:
         streams = Streams.from_seed(self.options.seed)
         memory = self.memory or plan(self.dataset.extent, self.options)
         assert memory is not None
+        options, widths = with_width(self.dataset, self.options, self.workers)
         held = prepare_local_kernel(
-            self.dataset, self.options, memory, streams, self.workers, self.watch, self.progress
+            self.dataset, options, memory, streams, self.workers, self.watch, self.progress
         )
+        held = replace(held, widths=widths)
         common: dict[str, Any] = {
             "dataset": self.dataset,
-            "options": self.options,
+            "options": options,
             "kernel": held,
             "streams": streams,
             "workers": self.workers,
@@ -162,7 +166,13 @@ class LocalEngine:
         }
         if isinstance(surveyed, Requirements):
             limits = surveyed.families[0].validation if surveyed.units is not None else surveyed.working
-            return LocalSplit(**common, problem=Problem(held.geometry, limits), requirements=surveyed)
+            problem, rows, target = Problem(held.geometry, limits), self.dataset, None
+            if rows.target is not None:
+                with self.watch.step("target"):
+                    target = see_target(
+                        held, problem, rows.features, rows.target, self.options.seed, self.workers
+                    )
+            return LocalSplit(**common, problem=problem, requirements=surveyed, target=target)
         quotas, units = surveyed
         return LocalPartition(**common, quotas=quotas, units=units)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.annotate import staged_annotation
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.data.destination import Destination
+from clustersplit_cli.data.destination import WEIGHTS_NAME, Destination
 from clustersplit_cli.data.writers import write_index_stream, write_run
 from clustersplit_cli.pipeline.local.context import Parts
 
@@ -31,6 +32,11 @@ def write_parts(dataset: Dataset, parts: Parts, to: Destination, *, are_folds: b
         for name, own in parts.rows.items():
             rows[f"{name}/train"] = dataset.rows[~np.isin(dataset.rows, own)]
             rows[f"{name}/val"] = own
+    vectors: dict[str, NDArray[Any]] = {}
+    if are_folds:
+        vectors["folds"] = fold_numbers(dataset, parts)
+    if parts.weights is not None:
+        vectors[WEIGHTS_NAME] = parts.weights
     with _annotated(dataset, parts, to):
         paths = write_run(
             to.directory,
@@ -39,7 +45,7 @@ def write_parts(dataset: Dataset, parts: Parts, to: Destination, *, are_folds: b
             formats=to.formats,
             ids=dataset.ids,
             id_name=dataset.id_name,
-            vectors={"folds": fold_numbers(dataset, parts)} if are_folds else {},
+            vectors=vectors,
             page=to.page,
             force=to.force,
         )

@@ -32,6 +32,7 @@ from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.severity import CoupledPath, Path, SplitPath, normal, standardized
 from clustersplit_cli.engines.options import LOCAL
+from clustersplit_cli.errors import UsageError
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import (
     CBC_CERTIFICATE_ROWS,
@@ -40,6 +41,7 @@ from clustersplit_cli.pipeline.local.context import (
     Parts,
     by_cbc,
 )
+from clustersplit_cli.pipeline.local.target import LocalTarget
 from clustersplit_cli.pipeline.notices import about_cells, about_convergence
 from clustersplit_cli.pipeline.portrait import portray
 from clustersplit_cli.pipeline.result import About, Notes, Searched, SomeRows
@@ -47,6 +49,7 @@ from clustersplit_cli.pipeline.summarize import (
     family_name,
     summarize_validation,
 )
+from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.reports import summary
 from clustersplit_cli.reports.portrait import Portrait
 
@@ -63,10 +66,12 @@ class LocalSplit(LocalContext):
     Attributes
     ----------
     problem : where units stay together, with the quotas of the first family.
+    target : the rows of where the model will be used, if they were given.
     """
 
     problem: Problem
     requirements: Requirements
+    target: LocalTarget | None = None
 
     @property
     def idle_from(self) -> Idle:
@@ -208,6 +213,42 @@ class LocalSplit(LocalContext):
             noise = 12**0.5 * self.coupling.keys([stream])[:, 0]
             yield CoupledPath(problem, self.coupling, towards, noise)
 
+    def wanted_mmd(self, found: LocalFound) -> float:
+        """That of all rows and the target."""
+        assert self.target is not None
+        return self.target.distances(found.members).roots()[0]
+
+    def aimed(self, found: LocalFound) -> LocalFound:
+        """The split for the aim that was asked for; `found` is the hardest one."""
+        aim, asked = self.options.aim, self.requirements
+        if self.options.is_searched_for or self.target is None:
+            return found
+        if not (asked.separates and asked.working.is_exact):
+            raise UsageError(
+                f"--aim {aim} keeps the quotas of one family of single rows exactly",
+                hint="drop --tolerance, --keep-together, or all but one --stratify",
+            )
+        with self.watch.step("aim"):
+            (chance,) = deepcopy(self.streams.search).spawn(1)
+            members = self.target.choose(aim, self.options.restarts, chance)
+            members = self.lowest_rows_first(members)
+        return self.measure(members)
+
+    def beside_target(self, found: LocalFound, best: tuple[float, float] | None) -> TargetResult | None:
+        """What the split and the target measure."""
+        target, members, options = self.target, found.members, self.options
+        if target is None:
+            return None
+        with self.watch.step("target"):
+            certified = None
+            if options.certify != "never":
+                by = by_cbc(self.problem.n, options.certify)
+                certified = target.certify(options.aim, members, by_cbc=by)
+            matching = target.match(members) if options.weights else None
+            return TargetResult(
+                target.rows, options.aim, target.test, target.distances(members), certified, matching, best
+            )
+
     def certify(self, found: LocalFound, program: AssignmentProgram | None = None) -> FixedPoint | None:
         """Solve the assignment program at the split's own centroids."""
         how, asked = self.options.certification, self.requirements
@@ -224,7 +265,8 @@ class LocalSplit(LocalContext):
         with_support : whether to use support functions, which engines that read in pieces do not.
         """
         options, memory, problem = self.options, self.kernel.memory, self.problem
-        if options.bound == "never" or not all(f.is_exact for f in self.requirements.families):
+        is_exact = all(family.is_exact for family in self.requirements.families)
+        if options.bound == "never" or not options.is_searched_for or not is_exact:
             return None
         if options.bound == "auto" and not self.kernel.geometry.has_entries:
             factors = memory.landmarks or self.dataset.features.shape[1]

@@ -30,7 +30,7 @@ from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import Measures, Problem, SearchContext
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Restart, Step
-from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
+from clustersplit_cli.data.dataset import Categories, Dataset, InputFile, TargetRows
 from clustersplit_cli.data.destination import Destination
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.naming import as_url, report_path
@@ -65,9 +65,9 @@ from clustersplit_cli.engines.rules import ByThreshold, Differences, Labelled, R
 from clustersplit_cli.engines.store import Room
 from clustersplit_cli.engines.stream import StreamExecutor
 from clustersplit_cli.engines.survey import Found as Counted
-from clustersplit_cli.engines.tasks import Accounts, CountSides, FactorMoments, Ranked, Survey
+from clustersplit_cli.engines.tasks import Accounts, CountSides, FactorMoments, Ranked, Score, Survey
 from clustersplit_cli.errors import needs_all_rows
-from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.options import LOOKALIKE, CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions, Streams
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import SUBSAMPLE_ROWS
@@ -93,7 +93,9 @@ from clustersplit_cli.pipeline.sharded.prepare import (
     prepare_kernel,
     survey_rows,
 )
+from clustersplit_cli.pipeline.sharded.target import ShardedTarget, see_target
 from clustersplit_cli.pipeline.summarize import family_name, resolved_options, summarize_validation
+from clustersplit_cli.pipeline.target import TargetResult, certify_sum
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.reports import summary
 
@@ -105,6 +107,7 @@ class ShardedEngine:
     Attributes
     ----------
     executor : holds the shards, and has all of them do the same thing.
+    target : rows of where the model will be used, if they were given.
     searching : whether a sample is brought together to search on.
     """
 
@@ -117,6 +120,7 @@ class ShardedEngine:
     workers: Workers
     watch: Stopwatch
     progress: Progress
+    target: TargetRows | None = None
     searching: bool = True
     into: PartitionOptions | None = None
 
@@ -195,11 +199,17 @@ class ShardedEngine:
             self.options,
             surveyed,
             memory.landmarks,
-            self.plan.sample_rows if self.searching else 0,
+            self.plan.sample_rows if self.searching and self.options.is_searched_for else 0,
             self.workers,
             self.watch,
+            self.target is not None,
         )
-        return ShardedContext(self, memory, kernel)
+        seen = None
+        if self.target is not None:
+            with self.watch.step("target"):
+                assert kernel.tested is not None
+                seen = see_target(kernel, kernel.tested, self.target, self.options.seed, self.workers)
+        return ShardedContext(self, memory, kernel, seen)
 
     def write(self, parts: Rule, to: Destination) -> list[Path]:
         """Write the rows that the rule chooses, or have the workers of a cluster write them."""
@@ -223,6 +233,7 @@ def opened_sharded(
     progress: Progress = silent,
     *,
     hashing: bool = True,
+    target: TargetRows | None = None,
 ) -> Iterator[ShardedEngine]:
     """Open the engine; it ends with the block. Files are hashed beside the passes, unless nobody asks."""
     may_spill = engine_options.spill != NO_SPILL
@@ -231,7 +242,7 @@ def opened_sharded(
 
         def engine(executor: Executor) -> ShardedEngine:
             return ShardedEngine(
-                layout, options, engine_options, plan, executor, prints, workers, watch, progress
+                layout, options, engine_options, plan, executor, prints, workers, watch, progress, target
             )
 
         if engine_options.engine == STREAM:
@@ -272,6 +283,7 @@ class ShardedContext:
     engine: ShardedEngine
     memory: MemoryPlan
     kernel: ShardedKernel
+    target: ShardedTarget | None = None
 
     @property
     def options(self) -> CheckedOptions:
@@ -308,8 +320,13 @@ class ShardedContext:
         """No place has them."""
         return False
 
-    def explore(self) -> tuple[NDArray[np.float64], str]:
-        """Search on the sample; return the best split's witness, as weights on F, and its start's name."""
+    def explore(self) -> tuple[NDArray[np.float64], str] | None:
+        """Search on the sample; return the best split's witness, as weights on F, and its start's name.
+
+        For another aim than the hardest split there is nothing to search for.
+        """
+        if not self.options.is_searched_for:
+            return None
         kernel, workers = self.kernel, self.engine.workers
         plan, mixing, sample = kernel.plan, kernel.mixing, kernel.sample
         with self.watch.step("search"):
@@ -338,8 +355,10 @@ class ShardedContext:
             spread = sums if mixing is None else np.asarray(mixing @ (mixing.T @ sums))
             return spread, solution.runs[solution.winner].start
 
-    def refine(self, explored: tuple[NDArray[np.float64], str]) -> ShardedFound:
+    def refine(self, explored: tuple[NDArray[np.float64], str] | None) -> ShardedFound:
         """Carry the split of the sample over to all rows, ranked by its witness, and descend."""
+        if explored is None:
+            return self._lookalike()
         weights, start = explored
         with self.watch.step("kernel"):
             source = Differences(weights[:, None], np.zeros(1))
@@ -349,6 +368,55 @@ class ShardedContext:
         with self.watch.step("refine"):
             refined = descend(problem, carried, max_passes=self.engine.engine_options.max_passes)
             return ShardedFound(problem, self.lowest_rows_first(problem, refined), start)
+
+    def _lookalike(self) -> ShardedFound:
+        """Choose every cell's rows that look most like the target."""
+        with self.watch.step("kernel"):
+            problem, _ = self.measure_rule(self.draw("random"))
+        with self.watch.step("aim"):
+            (split,) = measure(problem, self._most_alike(problem))
+            refined = Refined(split, (split.state.psi,), 0, True, None)
+            return ShardedFound(problem, self.lowest_rows_first(problem, refined))
+
+    def _most_alike(self, problem: ShardedProblem) -> ByThreshold:
+        """The rows of every cell with the largest witness of the target."""
+        assert self.target is not None
+        source = self.target.witness(problem.kernel)
+        self.executor.run(Score(source.weights, "score"))
+        quotas = at_target_counts(problem.limits)
+        thresholds = choose(self.executor, source, np.stack([quotas, quotas], axis=1))
+        return ByThreshold(source, thresholds, column=0)
+
+    def width_candidates(self) -> dict[str, Any]:
+        """Refused: they are measured on rows in memory."""
+        raise needs_all_rows("--gamma power")
+
+    def wanted_mmd(self, found: ShardedFound) -> float:
+        """That of all rows and the target."""
+        state = found.refined.split.state
+        assert self.target is not None
+        return self.target.distances(found.problem.kernel, state.sums, state.n_val).roots()[0]
+
+    def aimed(self, found: ShardedFound) -> ShardedFound:
+        """What was found: it is for the aim."""
+        return found
+
+    def beside_target(self, found: ShardedFound, best: tuple[float, float] | None) -> TargetResult | None:
+        """What the split and the target measure."""
+        target, state, aim = self.target, found.refined.split.state, self.options.aim
+        if target is None:
+            return None
+        kernel, certified = found.problem.kernel, None
+        with self.watch.step("target"):
+            if aim == LOOKALIKE and self.options.certify != "never":
+                (most,) = measure(found.problem, self._most_alike(found.problem))
+                certified = certify_sum(
+                    target.mean_witness(kernel, state.sums, state.n_val),
+                    target.mean_witness(kernel, most.state.sums, most.state.n_val),
+                    "threshold",
+                )
+            distances = target.distances(kernel, state.sums, state.n_val)
+            return TargetResult(target.rows, aim, target.test, distances, certified, None, best)
 
     def lowest_rows_first(self, problem: ShardedProblem, refined: Refined) -> Refined:
         """Give places among identical rows to the lowest of them."""
@@ -385,9 +453,11 @@ class ShardedContext:
         state = whole.state(sums[:, 0], int(counts[:, 0].sum()))
         return ShardedProblem(self.executor, limits, whole), SplitByRule(rule, state, counts[:, 0])
 
-    def account(self, found: ShardedFound) -> Searched:
+    def account(self, found: ShardedFound) -> Searched | None:
         """Name the one start that was carried over from the sample to all rows, and Psi after every step."""
-        psi, state, start = found.refined.psi, found.refined.split.state, found.start or ""
+        psi, state, start = found.refined.psi, found.refined.split.state, found.start
+        if start is None:
+            return None
         steps = [Step("start" if number == 0 else "lloyd", number, value) for number, value in enumerate(psi)]
         mmd = float(max(state.mmd_squared, 0.0) ** 0.5)
         run = Restart(start, len(psi) - 1, state.psi, mmd, found.refined.converged)
@@ -436,7 +506,7 @@ class ShardedContext:
     def bound(self, *, with_support: bool = True) -> float | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
         how, kernel, limits = self.options.bound, self.kernel, self.kernel.surveyed.limits
-        if how == "never" or not limits.is_exact:
+        if how == "never" or not self.options.is_searched_for or not limits.is_exact:
             return None
         width = kernel.plan.width
         if how == "auto" and max(kernel.surveyed.n, 50 * width) * width**2 > COSTLY_BOUND:
@@ -544,7 +614,10 @@ class ShardedContext:
     def dataset(self) -> Dataset:
         """The dataset without its rows: what was found out about it, and about the engine."""
         found = surveyed_dataset(self.engine.layout, self.kernel.surveyed.found, self.engine.prints)
-        return replace(found, notes=(*found.notes, *self.executor.notes))
+        notes, target = (*found.notes, *self.executor.notes), self.engine.target
+        if target is None:
+            return replace(found, notes=notes)
+        return replace(found, notes=notes, read_from=lambda: (*found.read_from(), *target.read_from()))
 
     def about(self, *, searched: bool) -> About:
         """What the run rests on; options of a search are not among those used where there was none."""

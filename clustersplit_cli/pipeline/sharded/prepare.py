@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.quotas import Quotas, ValidationQuotas, split_quotas
-from clustersplit_cli.core.geometry.features import Features, Moments, unit_rows
+from clustersplit_cli.core.geometry.features import Features, Floats, Moments, unit_rows
 from clustersplit_cli.core.geometry.kernels import (
     DEGENERACY_SAMPLE,
     MEDIAN_SAMPLE,
@@ -38,6 +38,7 @@ from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.pipeline.target import sampled_rows
 from clustersplit_cli.progress import Stopwatch
 
 SMALLEST_DEVIATION = 1e-140
@@ -78,6 +79,7 @@ class ShardedKernel:
     mixing : (q, r) for landmarks; None for linear kernels.
     trace, trace_error : of the kernel.
     sample : the rows that the search explores.
+    tested : raw rows to compare with a target; None where there is none.
     """
 
     surveyed: Surveyed
@@ -89,6 +91,7 @@ class ShardedKernel:
     trace_error: float
     sample: samples.Gathered
     streams: Streams
+    tested: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ def prepare_kernel(
     sample_rows: int,
     workers: Workers,
     watch: Stopwatch,
+    with_tested: bool = False,
 ) -> ShardedKernel:
     """Bring samples together, resolve the kernel, and tell the engine how rows become factors."""
     streams, n = Streams.from_seed(options.seed), surveyed.n
@@ -162,6 +166,8 @@ def prepare_kernel(
             wanted["spread"] = np.sort(
                 streams.samples.choice(n, size=min(n, DEGENERACY_SAMPLE), replace=False)
             )
+        if with_tested:
+            wanted["tested"] = sampled_rows(n, options.seed)
         if landmarks is not None:
             wanted["landmarks"] = choose_landmarks(n, landmarks, streams.landmarks)
             wanted["trace"] = trace_rows(n)
@@ -215,7 +221,10 @@ def prepare_kernel(
     chosen = wanted.get("search", np.empty(0, np.int64))
     places = at_hand.places(chosen)
     sample = samples.Gathered(chosen, at_hand.raw[places], at_hand.codes[places])
-    return ShardedKernel(surveyed, prepared, spread, plan, mixing, trace, trace_error, sample, streams)
+    tested = at_hand.rows(wanted["tested"]) if with_tested else None
+    return ShardedKernel(
+        surveyed, prepared, spread, plan, mixing, trace, trace_error, sample, streams, tested
+    )
 
 
 @dataclass(frozen=True)
