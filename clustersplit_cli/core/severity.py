@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.constraints.cells import Cells, Labels
@@ -174,6 +173,8 @@ SMALLEST_KEY = 2.0**-54
 
 def normal(keys: Doubles) -> Doubles:
     """Normal noise in the order of uniform keys: by itself it chooses what the keys choose."""
+    from scipy.special import ndtri
+
     return np.asarray(ndtri(np.maximum(keys, SMALLEST_KEY)))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -197,6 +198,18 @@ def test_a_wrong_option_is_refused_before_anything_heavy_is_loaded_for_reading(t
     done = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
     )
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+def test_a_small_split_loads_no_library_that_it_does_without(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    probe = (
+        "import sys; from clustersplit_cli.cli.app import run; "
+        "assert run(['split', 'x.npy', '--stratify', 'none', '--quiet']) == 0; "
+        "print('loaded', sorted({'scipy', 'sklearn', 'distributed'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", probe]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[-1] == "loaded []"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist, pdist
 
 from clustersplit_cli.core.geometry.features import Affine, Features, Floats, Moments, moments, unit_rows
 from clustersplit_cli.core.parallel import Workers
@@ -121,6 +120,8 @@ class Kernel:
 
         Prepared rows carry gamma. Differences are taken in float64, column by column, so none is lost.
         """
+        from scipy.spatial.distance import cdist  # takes longer to import than a small split to make
+
         return np.asarray(np.negative(cdist(left, right, "cityblock")), dtype=left.dtype)
 
     def terms(self, rows: Floats) -> Floats:
@@ -549,6 +550,8 @@ def sampled_distances(
     sample = features.take(rows, dtype=np.float64)
     sample -= sample.mean(axis=0)
     if absolute:
+        from scipy.spatial.distance import pdist
+
         return np.asarray(pdist(sample, "cityblock"))
     half = half_squares(sample)
     lengths = half[:, None] + half[None, :]
