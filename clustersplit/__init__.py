@@ -30,13 +30,22 @@ from typing import TYPE_CHECKING, Any
 import clustersplit_cli as _command
 
 if TYPE_CHECKING:
-    from clustersplit_cli.api import Partition, Split, cluster_folds, cluster_parts, cluster_split, mmd
+    from clustersplit_cli.api import (
+        Partition,
+        Split,
+        cluster_folds,
+        cluster_ladder,
+        cluster_parts,
+        cluster_split,
+        mmd,
+    )
     from clustersplit_cli.errors import ClusterSplitError, ClusterSplitWarning
-    from clustersplit_cli.splitters import ClusterKFold, ClusterShuffleSplit
+    from clustersplit_cli.splitters import ClusterKFold, ClusterLadderSplit, ClusterShuffleSplit
 
 __version__ = _command.__version__
 __all__ = [
     "ClusterKFold",
+    "ClusterLadderSplit",
     "ClusterShuffleSplit",
     "ClusterSplitError",
     "ClusterSplitWarning",
@@ -44,6 +53,7 @@ __all__ = [
     "Split",
     "__version__",
     "cluster_folds",
+    "cluster_ladder",
     "cluster_parts",
     "cluster_split",
     "mmd",

@@ -8,13 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustersplit_cli.api import Partition, Split, cluster_folds, cluster_parts, cluster_split, mmd
+    from clustersplit_cli.api import (
+        Partition,
+        Split,
+        cluster_folds,
+        cluster_ladder,
+        cluster_parts,
+        cluster_split,
+        mmd,
+    )
     from clustersplit_cli.errors import ClusterSplitError, ClusterSplitWarning
-    from clustersplit_cli.splitters import ClusterKFold, ClusterShuffleSplit
+    from clustersplit_cli.splitters import ClusterKFold, ClusterLadderSplit, ClusterShuffleSplit
 
 __version__ = "0.1.0"
 __all__ = [
     "ClusterKFold",
+    "ClusterLadderSplit",
     "ClusterShuffleSplit",
     "ClusterSplitError",
     "ClusterSplitWarning",
@@ -22,6 +31,7 @@ __all__ = [
     "Split",
     "__version__",
     "cluster_folds",
+    "cluster_ladder",
     "cluster_parts",
     "cluster_split",
     "mmd",
@@ -29,12 +39,14 @@ __all__ = [
 
 _HOMES = {
     "ClusterKFold": "splitters",
+    "ClusterLadderSplit": "splitters",
     "ClusterShuffleSplit": "splitters",
     "ClusterSplitError": "errors",
     "ClusterSplitWarning": "errors",
     "Partition": "api",
     "Split": "api",
     "cluster_folds": "api",
+    "cluster_ladder": "api",
     "cluster_parts": "api",
     "cluster_split": "api",
     "mmd": "api",

@@ -509,10 +509,88 @@ def _parts_text(parts: Any) -> str:
     return ",".join(f"{name}={share}" for name, share in parts.items())
 
 
+@dataclass(frozen=True)
+class Rung:
+    """A graded split of a ladder: its level, its repeat and the split."""
+
+    level: float
+    repeat: int
+    split: Split
+
+
+def cluster_ladder(
+    X: Any,
+    y: Any = None,
+    domains: Any = None,
+    *,
+    levels: Sequence[float] | str = (0, 0.25, 0.5, 0.75, 1),
+    repeats: int = 3,
+    random_state: Any = 0,
+    **options: Any,
+) -> list[Rung]:
+    """Split rows at several severities, from ordinary random splits to the hardest found.
+
+    Equal to `clustersplit ladder`, and split by split to `cluster_split` with `severity` and a `random_state`
+    that counts up with the repeat; but every repeat searches once for all levels.
+
+    Parameters
+    ----------
+    levels : severities, from 0 to 1.
+    repeats : splits per level.
+    options : those of `cluster_split`, without `severity` and `at_mmd`.
+
+    Returns
+    -------
+    list of Rung
+        Level by level, and in each of them repeat by repeat.
+
+    Raises
+    ------
+    ValueError
+        Saying what cannot be used and what would do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(80, 2))
+    >>> rungs = cluster_ladder(X, levels=(0, 0.5, 1), repeats=1)
+    >>> mmds = [rung.split.report.mmd.value for rung in rungs]
+    >>> mmds == sorted(mmds)
+    True
+    """
+    from inspect import signature
+
+    from clustersplit_cli.pipeline.ladder import climb, parse_levels
+    from clustersplit_cli.pipeline.local.engine import opened_local
+
+    taken = {name: given.default for name, given in signature(cluster_split).parameters.items()}
+    with in_python_words():
+        unknown = [name for name in options if name not in taken or name in ("severity", "at_mmd")]
+        if unknown:
+            raise UsageError(f"{', '.join(unknown)} is no option of a ladder", hint="see cluster_split")
+        if isinstance(repeats, bool) or not isinstance(repeats, (int, np.integer)) or repeats < 1:
+            raise UsageError(f"repeats must be an integer of at least 1, got {repeats!r}", hint="try 3")
+        text = levels if isinstance(levels, str) else ",".join(map(str, levels))
+        asked = parse_levels(text)
+        given = {**taken, **options, "X": X, "y": y, "domains": domains, "random_state": random_state}
+        dataset, checked, said = prepared({**given, "holdout": given["h"]})
+        rungs = []
+        with opened_local(dataset, checked) as engine:
+            for repeat in range(int(repeats)):
+                again = engine.seeded(checked.seed + repeat)
+                for level, made in climb(again, asked, reading_config(dataset, said)):
+                    split = Split(made.parts.train, made.parts.val, made.report)
+                    rungs.append(Rung(level, repeat, split))
+    notices = dict.fromkeys(notice for rung in rungs for notice in rung.split.report.warnings)
+    warn_of(list(notices), stacklevel=2)
+    return sorted(rungs, key=lambda rung: (rung.level, rung.repeat))
+
+
 OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid")
 OF_SEARCH = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
     *("solver", "certify", "severity", "at_mmd", "memory", "threads"),
+    *("holdout", "rounding", "bound"),
 )
 
 

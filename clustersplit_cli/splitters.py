@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator
 
-from clustersplit_cli.api import folds_of
+from clustersplit_cli.api import cluster_ladder, folds_of
 from clustersplit_cli.arguments import (
     dataset_from,
     in_python_words,
@@ -31,6 +31,7 @@ from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import WORST, CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions
+from clustersplit_cli.pipeline.ladder import parse_levels
 from clustersplit_cli.pipeline.local.engine import partition, prepared_split
 from clustersplit_cli.pipeline.run import assess, grade
 from clustersplit_cli.pipeline.summarize import summarize
@@ -323,6 +324,50 @@ class ClusterKFold(_ClusterSplitter):
                 return found
 
             return remembered(dataset, options, "folds", int(self.n_splits), find)
+
+
+class ClusterLadderSplit(BaseCrossValidator):  # type: ignore[misc]
+    """Graded splits at several severities, level by level, and in each of them repeat by repeat.
+
+    Parameters
+    ----------
+    levels, repeats, options : as for `cluster_ladder`, which makes the same splits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> cv = ClusterLadderSplit((0, 1), repeats=2, h=0.25)
+    >>> [(len(train), len(val)) for train, val in cv.split(X)]
+    [(30, 10), (30, 10), (30, 10), (30, 10)]
+    """
+
+    def __init__(
+        self, levels: Sequence[float] | str = (0, 0.25, 0.5, 0.75, 1), repeats: int = 3, **options: Any
+    ) -> None:
+        self.levels = levels
+        self.repeats = repeats
+        self.options = options
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of splits."""
+        with in_python_words():
+            text = self.levels if isinstance(self.levels, str) else ",".join(map(str, self.levels))
+            return len(parse_levels(text)) * self.repeats
+
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None, domains: Any = None
+    ) -> Iterator[tuple[Indices, Indices]]:
+        """Yield the row positions of training and validation; parameters as of `cluster_split`."""
+        more = {} if groups is None else {"groups": groups}
+        options = {**self.options, **more}
+        for rung in cluster_ladder(X, y, domains, levels=self.levels, repeats=self.repeats, **options):
+            yield rung.split.train, rung.split.val
+
+    def __repr__(self) -> str:
+        """Show all parameters."""
+        more = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"ClusterLadderSplit({self.levels!r}, repeats={self.repeats}{more})"
 
 
 def _searched(dataset: Dataset, options: CheckedOptions, count: int) -> SeveralSplits:

@@ -107,6 +107,34 @@ SPLIT = Command(
         "engine passes spill scheduler out format annotate html force config json quiet debug",
     ),
 )
+LADDER = Command(
+    "ladder",
+    """Split a feature file at several levels, from random splits to the hardest ones.
+
+    Every level is a severity: 0 is an ordinary stratified random split, 1 the hardest found, and 0.5 has an
+    MMD half of the way between them. Writes a directory with one for every level and repeat, each as `split
+    --severity` writes it, and ladder.json with the MMD of each.
+    """,
+    "clustersplit ladder feats.parquet --levels 0,0.5,1 --repeats 3",
+    {"features": FEATURES_OR_CONFIG},
+    _options(
+        f"{READING} holdout stratify tolerance rounding label_bins keep_together force_train force_val",
+        text(
+            "levels",
+            METHOD,
+            "S,S,...",
+            "Severities to split at.",
+            default="0,0.25,0.5,0.75,1",
+        ),
+        integer("repeats", METHOD, "Splits per level: seeds, counted up from --seed.", default=3, least=1),
+        f"{KERNEL} restarts effort max_iter seed solver certify bound {MACHINE}",
+        "engine passes spill scheduler",
+        _OUT.but(help="Output directory.", default_in_words="<name>_ladder"),
+        "format",
+        OPTIONS["html"].but(help="Also write ladder.html, a page to look at; needs jinja2 and plotly."),
+        "force config json quiet debug",
+    ),
+)
 KFOLD = Command(
     "kfold",
     """Split a feature file into k folds of equal share in every cell.
@@ -447,4 +475,4 @@ REPORT = Command(
         "debug",
     ),
 )
-COMMANDS = (INSPECT, SPLIT, KFOLD, VERIFY, MMD, BASELINE, COMPARE, EVALUATE, REPORT)
+COMMANDS = (INSPECT, SPLIT, LADDER, KFOLD, VERIFY, MMD, BASELINE, COMPARE, EVALUATE, REPORT)

@@ -18,6 +18,9 @@ REPORT_NAME = "report.json"
 WEIGHTS_NAME = "val_weights"
 """The files of the weights of validation rows, without their suffix."""
 PAGE_NAME = "report.html"
+LADDER_NAME, LADDER_PAGE = "ladder.json", "ladder.html"
+"""What a directory of graded splits has besides one directory for every level."""
+_LEVEL, _REPEAT = re.compile(r"level_[0-9.e-]+"), re.compile(r"repeat_[0-9]+")
 _INDEX_SUFFIXES = frozenset({".npy", ".txt", ".parquet"})
 _SIDES = frozenset({"train", "val"})
 _FOLD = re.compile(r"fold_[0-9]+")
@@ -80,16 +83,16 @@ def resolve(path: Path) -> Path:
 def is_complete(directory: Path) -> bool:
     """Tell whether `directory` is a whole run.
 
-    It is when its `report.json` is a JSON object with a `schema_version`: the report is written last, so
-    a directory that has one has everything else.
+    It is when its `report.json`, or the `ladder.json` of several runs, is a JSON object with a
+    `schema_version`: the report is written last, so a directory that has one has everything else.
     """
-    return "schema_version" in _report_in(directory)
+    return any("schema_version" in _report_in(directory, name) for name in (REPORT_NAME, LADDER_NAME))
 
 
-def _report_in(directory: Path) -> dict[str, Any]:
+def _report_in(directory: Path, name: str = REPORT_NAME) -> dict[str, Any]:
     """The report of a run directory; empty if there is none that can be read."""
     try:
-        report = json.loads(content_of(directory / REPORT_NAME))
+        report = json.loads(content_of(directory / name))
     except (InputError, ValueError, RecursionError):
         return {}
     return report if isinstance(report, dict) else {}
@@ -191,12 +194,33 @@ def _refuse_occupied(path: Path, destination: Path, *, force: bool) -> None:
 
 def _strangers(directory: Path) -> list[str]:
     """Names in a run directory that its run cannot have written; replacing it would delete them."""
+    if _report_in(directory, LADDER_NAME):
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if not (_is_ladder_file(entry) or _is_level(entry)))
     stems = _SIDES | _part_names(_report_in(directory)) | {"folds", WEIGHTS_NAME}
     with os.scandir(directory) as entries:
         return sorted(
             entry.name
             for entry in entries
             if not (_is_index_file(entry, stems) or _is_report(entry) or _is_run_folder(entry))
+        )
+
+
+def _is_ladder_file(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) and entry.name in (LADDER_NAME, LADDER_PAGE)
+
+
+def _is_level(entry: os.DirEntry[str]) -> bool:
+    """Whether this is the directory of one level, with whole runs and nothing else in it."""
+    if not _LEVEL.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+        return False
+    with os.scandir(entry.path) as inside:
+        return all(
+            _REPEAT.fullmatch(run.name)
+            and run.is_dir(follow_symlinks=False)
+            and is_complete(Path(run.path))
+            and not _strangers(Path(run.path))
+            for run in inside
         )
 
 

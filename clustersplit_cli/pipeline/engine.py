@@ -94,6 +94,9 @@ class Context(Protocol[Found]):
     def measure(self, parts: Any, *, converged: bool = True) -> Found:
         """Measure a partition, whoever made it."""
 
+    def at(self, level: float) -> Context[Found]:
+        """The same rows and kernel, for graded partitions of another severity."""
+
     def paths(self, found: Found, draw: int = 0) -> Iterator[severity.Path[Any]]:
         """Ways from random partitions to the one found, to look for graded ones along.
 
@@ -189,6 +192,9 @@ class Engine(Protocol[Surveyed, Found]):
     @property
     def has_kernel(self) -> bool:
         """Whether a kernel can be prepared for such partitions; if not, sizes are all there is."""
+
+    def seeded(self, seed: int) -> Engine[Surveyed, Found]:
+        """The same rows with another seed."""
 
     def without_search(self) -> Engine[Surveyed, Found]:
         """The same, for partitions that are given."""

@@ -25,7 +25,8 @@ STRATEGIES = (
     "leave-one-domain-out",
 )
 COMMANDS = [
-    (0.44, "split"),
+    (0.42, "split"),
+    (0.02, "ladder"),
     (0.13, "kfold"),
     (0.11, "baseline"),
     (0.1, "inspect"),
@@ -144,7 +145,7 @@ def _no_command(rng: Random) -> tuple[str, ...]:
 
 
 def _out(rng: Random, command: str, words: list[str]) -> list[str]:
-    if command not in (*PUBLISHING, "evaluate") or any(word.startswith("--out") for word in words):
+    if command not in (*PUBLISHING, "ladder", "evaluate") or any(word.startswith("--out") for word in words):
         return []
     return ["--out", OUT] if rng.random() < 0.97 else []
 

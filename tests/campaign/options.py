@@ -163,6 +163,7 @@ MAKERS: dict[str, Maker] = {
     "--target": _among("feats.parquet", "feats.csv", "gone.parquet", "domain=a", "domain=nowhere", "."),
     "--aim": _among("worst", "lookalike", "nearest", "shift", "severity"),
     "--severity": _among(0, 0.25, 0.5, 0.9, 1, "1e-9", 1.5),
+    "--levels": _among("0,1", "0,0.5,1", "0.3", "1,0", "0,0", "0,2", ""),
     "--at-mmd": _among(0, 0.1, 0.3, 1, "1e9"),
     "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial"),
     "--gamma": _among("scale", "1/d", "median", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"),

@@ -139,7 +139,7 @@ def test_what_writes_takes_o(name: str) -> None:
     assert (
         ("--out" in flags)
         == ("-o" in flags)
-        == (name in ("split", "kfold", "baseline", "evaluate", "report"))
+        == (name in ("split", "ladder", "kfold", "baseline", "evaluate", "report"))
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 from clustersplit_cli.reports import summary
 from clustersplit_cli.reports.evaluation import summary as evaluation_summary
 from clustersplit_cli.reports.json_report import render_json, report_schema
+from clustersplit_cli.reports.ladder import summary as ladder_summary
 from clustersplit_cli.reports.mmd import summary as mmd_summary
 from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
 
@@ -22,6 +23,7 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 SCHEMAS = {
     "report": (summary, "Report", SCHEMA_VERSION),
     "mmd": (mmd_summary, "MMDReport", mmd_summary.MMD_SCHEMA_VERSION),
+    "ladder": (ladder_summary, "LadderReport", ladder_summary.LADDER_SCHEMA_VERSION),
     "evaluation": (evaluation_summary, "EvaluationReport", evaluation_summary.EVALUATION_SCHEMA_VERSION),
 }
 DATACLASSES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ from clustersplit_cli.pipeline.summarize import (
 from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.progress import Progress, Stopwatch
 from clustersplit_cli.reports.summary import EngineSummary
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CBC_CERTIFICATE_ROWS = 50_000
 BY_THRESHOLD = "threshold"
@@ -133,6 +136,10 @@ class LocalContext(ABC):
                 deepcopy(self.streams.samples),
                 self.workers,
             )
+
+    def at(self, level: float) -> Self:
+        """The same rows and kernel, for graded partitions of another severity."""
+        return replace(self, options=replace(self.options, severity=level, at_mmd=None))
 
     def with_parts(self, found: LocalFound, parts: NDArray[Any]) -> LocalFound:
         """Other parts than a search found, measured."""

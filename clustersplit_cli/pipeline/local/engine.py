@@ -76,6 +76,10 @@ class LocalEngine:
         """For any number of parts."""
         return True
 
+    def seeded(self, seed: int) -> LocalEngine:
+        """The same rows with another seed."""
+        return replace(self, options=replace(self.options, seed=seed))
+
     def without_search(self) -> LocalEngine:
         """The same, for partitions that are given."""
         return self

@@ -152,6 +152,10 @@ class ShardedEngine:
             return SurveyedParts(counted.found, self.into.of_cells(counted.cells, self.options))
         return survey_rows(self.layout, self.executor, self.options, self.watch)
 
+    def seeded(self, seed: int) -> ShardedEngine:
+        """The same rows with another seed."""
+        return replace(self, options=replace(self.options, seed=seed))
+
     def without_search(self) -> ShardedEngine:
         """The same, for partitions that are given: no sample is brought together."""
         return replace(self, searching=False)
@@ -476,6 +480,11 @@ class ShardedContext:
         with self.watch.step("kernel"):
             problem, split = self.measure_rule(parts)
         return ShardedFound(problem, Refined(split, (split.state.psi,), 0, converged, None))
+
+    def at(self, level: float) -> ShardedContext:
+        """The same rows and kernel, for graded splits of another severity."""
+        options = replace(self.options, severity=level, at_mmd=None)
+        return replace(self, engine=replace(self.engine, options=options))
 
     def paths(self, found: ShardedFound, draw: int = 0) -> Iterator[ShardedPath]:
         """Ways from random splits to the best one, to look for graded splits along."""

@@ -1,0 +1,1 @@
+"""A ladder of graded splits: its summary, and its renderings."""
