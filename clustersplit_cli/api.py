@@ -509,6 +509,10 @@ def _parts_text(parts: Any) -> str:
     return ",".join(f"{name}={share}" for name, share in parts.items())
 
 
+OF_LEVELS = ("severity", "at_mmd", "aim", "weights")
+"""Options that say where one split is on the scale, which a ladder does itself."""
+
+
 @dataclass(frozen=True)
 class Rung:
     """A graded split of a ladder: its level, its repeat and the split."""
@@ -537,7 +541,7 @@ def cluster_ladder(
     ----------
     levels : severities, from 0 to 1.
     repeats : splits per level.
-    options : those of `cluster_split`, without `severity` and `at_mmd`.
+    options : those of `cluster_split`, without `severity`, `at_mmd`, `aim` and `weights`.
 
     Returns
     -------
@@ -565,7 +569,7 @@ def cluster_ladder(
 
     taken = {name: given.default for name, given in signature(cluster_split).parameters.items()}
     with in_python_words():
-        unknown = [name for name in options if name not in taken or name in ("severity", "at_mmd")]
+        unknown = [name for name in options if name not in taken or name in OF_LEVELS]
         if unknown:
             raise UsageError(f"{', '.join(unknown)} is no option of a ladder", hint="see cluster_split")
         if isinstance(repeats, bool) or not isinstance(repeats, (int, np.integer)) or repeats < 1:

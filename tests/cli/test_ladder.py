@@ -137,5 +137,7 @@ def test_python_makes_the_same_splits(folder: Path) -> None:
         cluster_ladder(x, levels=(0, 3))
     with pytest.raises(ValueError, match="severity is no option of a ladder"):
         cluster_ladder(x, severity=0.5)
+    with pytest.raises(ValueError, match="aim is no option of a ladder"):
+        cluster_ladder(x, aim="lookalike")
     with pytest.raises(ValueError, match="repeats must be an integer of at least 1"):
         cluster_ladder(x, repeats=0)
