@@ -126,6 +126,7 @@ def cluster_split(
     columns: str | Sequence[str] | None = None,
     transformer: Any = None,
     drop_invalid: bool = False,
+    impute: str = "none",
 ) -> Split:
     """Split rows so that validation differs from training as much as possible and every cell keeps its share.
 
@@ -159,6 +160,7 @@ def cluster_split(
         copied, and the copy fitted.
     random_state : integer, or a NumPy generator or None for another split each time.
     drop_invalid : leave out rows with NaN or infinite features.
+    impute : 'median' takes missing features for the median of their column, for the distances only.
 
     Returns
     -------
@@ -188,6 +190,7 @@ def cluster_split(
         force_val=force_val,
         label_bins=label_bins,
         drop_invalid=drop_invalid,
+        impute=impute,
     )
     with in_python_words():
         dataset = dataset_from(X, said, stratify=stratify, columns=columns, transformer=transformer)
@@ -401,6 +404,7 @@ def cluster_folds(
     columns: str | Sequence[str] | None = None,
     transformer: Any = None,
     drop_invalid: bool = False,
+    impute: str = "none",
 ) -> Partition:
     """Part rows into k folds that differ as much as possible, each with an equal share of every cell.
 
@@ -463,6 +467,7 @@ def cluster_parts(
     columns: str | Sequence[str] | None = None,
     transformer: Any = None,
     drop_invalid: bool = False,
+    impute: str = "none",
 ) -> Partition:
     """Part rows into named parts of any shares that differ from each other as much as possible.
 
@@ -590,7 +595,7 @@ def cluster_ladder(
     return sorted(rungs, key=lambda rung: (rung.level, rung.repeat))
 
 
-OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid")
+OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid", "impute")
 OF_SEARCH = (
     *("kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
     *("solver", "certify", "severity", "at_mmd", "memory", "threads"),

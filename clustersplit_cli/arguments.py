@@ -222,6 +222,7 @@ def reading_config(dataset: Dataset, said: Description) -> dict[str, Any]:
     return {
         "stratify": [",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)],
         "drop_invalid": said.drop_invalid,
+        **({} if said.impute == "none" else {"impute": said.impute}),
         "label_bins": said.label_bins,
         "keep_together": dataset.together,
         "target": None if dataset.target is None else dataset.target.name,

@@ -143,6 +143,14 @@ OPTIONS: dict[str, Option] = {
             "Rows of where the model will be used, which need no labels: a file with the same features, or "
             "the rows of a domain, which then go to neither side.",
         ),
+        choice(
+            "impute",
+            INPUT,
+            "Take missing features for the `median` of their column, for the distances only.",
+            "none",
+            "median",
+            default="none",
+        ),
         Option(
             "holdout",
             CONSTRAINTS,
@@ -158,6 +166,14 @@ OPTIONS: dict[str, Option] = {
             "NAME=SHARE,...",
             "Parts to make instead of train and val, such as train=0.7,val=0.15,test=0.15; one such as "
             "test=0.15:random is drawn at random, and the others are driven apart.",
+        ),
+        integer(
+            "n_splits",
+            OUTPUT,
+            "Write N different good splits, best first, into DIR/split_0, DIR/split_1 and so on.",
+            least=2,
+            most=1000,
+            example=5,
         ),
         integer("k", CONSTRAINTS, "Number of folds.", metavar="K", default=5),
         Option(
@@ -230,6 +246,7 @@ OPTIONS: dict[str, Option] = {
             "linear",
             "cosine",
             "polynomial",
+            "tanimoto",
             default="rbf",
         ),
         Option(
@@ -369,9 +386,9 @@ OPTIONS: dict[str, Option] = {
             "format",
             OUTPUT,
             "texts",
-            "npy|txt|parquet",
-            "Format of the index files (repeatable).",
-            words=("npy", "txt", "parquet"),
+            "npy|txt|csv|parquet|json",
+            "Format of the index files (repeatable); json: all parts in one split.json.",
+            words=("npy", "txt", "csv", "parquet", "json"),
             default_in_words="npy",
         ),
         path(
@@ -390,6 +407,12 @@ OPTIONS: dict[str, Option] = {
         ),
         flag("json", OUTPUT, "Also print the report to stdout."),
         flag("quiet", OUTPUT, "No progress and no summary.", flags=("--quiet", "-q")),
+        flag(
+            "verbose",
+            OUTPUT,
+            "Also show how the kernel is held, the objective, the certificate and the time.",
+            flags=("--verbose", "-v"),
+        ),
         flag("debug", OUTPUT, "Show the traceback of an error."),
     )
 }
@@ -497,7 +520,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     for name, value in given.items():
         if value is not None:
             check_option(OPTIONS[name], value)
-    if options.gamma is not None and options.kernel in ("linear", "cosine"):
+    if options.gamma is not None and options.kernel in ("linear", "cosine", "tanimoto"):
         raise UsageError(
             f"--gamma has no meaning for the {options.kernel} kernel",
             hint="drop --gamma, or use --kernel rbf",

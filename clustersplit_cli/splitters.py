@@ -83,6 +83,7 @@ class _ClusterSplitter(BaseCrossValidator):  # type: ignore[misc]
             groups=groups,
             label_bins=self.label_bins,
             drop_invalid=self.drop_invalid,
+            impute=self.impute,
         )
         dataset = dataset_from(
             X, said, stratify=self.stratify, columns=self.columns, transformer=self.transformer
@@ -180,6 +181,7 @@ class ClusterShuffleSplit(_ClusterSplitter):
         columns: str | Sequence[str] | None = None,
         transformer: Any = None,
         drop_invalid: bool = False,
+        impute: str = "none",
         groups_are: str = "groups",
     ) -> None:
         self.n_splits = n_splits
@@ -207,6 +209,7 @@ class ClusterShuffleSplit(_ClusterSplitter):
         self.columns = columns
         self.transformer = transformer
         self.drop_invalid = drop_invalid
+        self.impute = impute
         self.groups_are = groups_are
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None, domains: Any = None) -> int:
@@ -284,6 +287,7 @@ class ClusterKFold(_ClusterSplitter):
         columns: str | Sequence[str] | None = None,
         transformer: Any = None,
         drop_invalid: bool = False,
+        impute: str = "none",
         groups_are: str = "groups",
     ) -> None:
         self.n_splits = n_splits
@@ -307,6 +311,7 @@ class ClusterKFold(_ClusterSplitter):
         self.columns = columns
         self.transformer = transformer
         self.drop_invalid = drop_invalid
+        self.impute = impute
         self.groups_are = groups_are
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None, domains: Any = None) -> int:

@@ -41,7 +41,11 @@ def test_linear_kernels_need_no_matrix(kernel: str, linear: bool) -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"kernel": "gauss"}, "--kernel 'gauss' is unknown", "rbf, laplacian, linear, cosine, polynomial"),
+        (
+            {"kernel": "gauss"},
+            "--kernel 'gauss' is unknown",
+            "rbf, laplacian, linear, cosine, polynomial, tanimoto",
+        ),
         ({"standardize": "max"}, "--standardize 'max' is unknown", "none, zscore, l2"),
         ({"rounding": "up"}, "--rounding 'up' is unknown", "nearest, balanced"),
         ({"solver": "glpk"}, "--solver 'glpk' is unknown", "auto, cbc"),

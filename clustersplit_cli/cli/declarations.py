@@ -77,7 +77,7 @@ FEATURES_OR_CONFIG = _argument(
     Path | None, "FEATURES", f"{FILES}; may be left out with --config.", parser=features_path
 )
 COMPANIONS = "label_file domain_file metadata"
-READING = f"columns label domain {COMPANIONS} id exclude drop_invalid"
+READING = f"columns label domain {COMPANIONS} id exclude drop_invalid impute"
 READING_WITHOUT_ID = READING.replace(" id ", " ")
 KERNEL = "kernel gamma degree standardize nystrom"
 MACHINE = "memory threads"
@@ -104,7 +104,8 @@ SPLIT = Command(
         f"{READING} target holdout parts stratify tolerance rounding label_bins keep_together",
         f"force_train force_val severity at_mmd aim weights {KERNEL} restarts effort max_iter seed solver",
         f"certify bound {MACHINE}",
-        "engine passes spill scheduler out format annotate html force config json quiet debug",
+        "engine passes spill scheduler",
+        "out n_splits format annotate html force config json quiet verbose debug",
     ),
 )
 LADDER = Command(
@@ -132,7 +133,7 @@ LADDER = Command(
         _OUT.but(help="Output directory.", default_in_words="<name>_ladder"),
         "format",
         OPTIONS["html"].but(help="Also write ladder.html, a page to look at; needs jinja2 and plotly."),
-        "force config json quiet debug",
+        "force config json quiet verbose debug",
     ),
 )
 KFOLD = Command(
@@ -150,7 +151,7 @@ KFOLD = Command(
         f"severity at_mmd {KERNEL} restarts effort max_iter seed solver certify {MACHINE}",
         "engine scheduler",
         _OUT.but(help="Output directory.", default_in_words="<name>_folds"),
-        "format annotate html force config json quiet debug",
+        "format annotate html force config json quiet verbose debug",
     ),
 )
 MMD = Command(
@@ -282,7 +283,7 @@ VERIFY = Command(
         OPTIONS["target"].but(metavar="FILE", help="Where the file of the target is now."),
         path("train", OTHERS, "FILE", "Training rows: NPY, text or Parquet."),
         path("val", OTHERS, "FILE", "Validation rows."),
-        "columns label domain exclude drop_invalid",
+        "columns label domain exclude drop_invalid impute",
         "holdout stratify tolerance rounding label_bins keep_together force_train force_val",
         flag("rerun", METHOD, "Also search again, and compare the split, the trace and all restarts."),
         f"{MACHINE} engine spill scheduler",
@@ -321,7 +322,7 @@ BASELINE = Command(
         ),
         f"{KERNEL} seed {MACHINE} engine spill scheduler",
         _OUT.but(default_in_words="<name>_<strategy>"),
-        "format annotate force json quiet debug",
+        "format annotate force json quiet verbose debug",
     ),
 )
 COMPARE = Command(
@@ -342,6 +343,12 @@ COMPARE = Command(
             COMPARISON,
             "NAME",
             "Take this domain out as E: also MMD(T,E), MMD(V,E), and whether MMD(T,V) is above both.",
+        ),
+        path(
+            "evaluation",
+            COMPARISON,
+            "FILE",
+            "Take E from another file with the same features instead: rows that a model will meet.",
         ),
         text(
             "classes",

@@ -54,6 +54,8 @@ class Output:
         formats = tuple(dict.fromkeys(given["format"] or ("npy",)))
         check_formats(formats)
         to_stdout = given["out"] == STDOUT
+        if given["quiet"] and given["verbose"]:
+            raise UsageError("--quiet and --verbose contradict each other", hint="use one of them")
         if given["out"] == "":
             raise UsageError("--out is empty", hint="name a directory, or leave --out out")
         if to_stdout and given["json"]:

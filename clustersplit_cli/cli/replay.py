@@ -159,6 +159,7 @@ def earlier_run(directory: Path, report: Mapping[str, Any], given: Mapping[str, 
     earlier = {
         **unsaid,
         "drop_invalid": False,
+        "impute": "none",
         **replayed_options(report["config"], directory / REPORT_NAME),
         "memory": given["memory"],
         "threads": given["threads"],
@@ -180,7 +181,10 @@ def reproducing_command(report: Mapping[str, Any], features: Path, directory: Pa
     Rules such as `--gamma scale` appear as the numbers they gave.
     """
     config = report["config"]
-    strategy = config.get("strategy")
+    strategy, several = config.get("strategy"), config.get("n_splits")
+    if several is not None:
+        given = [*_flags("split", replayed_options(config, directory)), "--n-splits", str(several)]
+        return shlex.join(["clustersplit", "split", str(features), *given, "--out", str(directory.parent)])
     own = "split" if config.get("k") is None else "kfold"
     name, *subject = [own] if strategy is None else ["baseline", strategy]
     flags = _flags(name, {**replayed_options(config, directory), "leave": config.get("leave")})

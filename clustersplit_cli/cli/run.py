@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,19 +19,21 @@ from clustersplit_cli.cli.engine import (
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output
 from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
+from clustersplit_cli.data.destination import check_destination, is_complete, output_error
 from clustersplit_cli.data.readers import load, load_target
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import open_layout
-from clustersplit_cli.engines.options import DASK, LOCAL
+from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import plan_survey
-from clustersplit_cli.errors import UsageError
+from clustersplit_cli.errors import OutputError, UsageError
+from clustersplit_cli.pipeline.baseline import several
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.context import plan as plan_for
 from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.pipeline.run import run
 from clustersplit_cli.progress import Progress, Stopwatch
-from clustersplit_cli.reports.summary import Plan
-from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
+from clustersplit_cli.reports.summary import Notice, Plan
+from clustersplit_cli.reports.terminal import render_notices, render_plan, render_summary, render_warnings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,8 +92,6 @@ def opened(
         if output.annotate is not None and as_url(request.path) is not None:
             raise UsageError("--annotate copies files, not URLs", hint="leave it out")
         refuse_sharded({"--html": output.html})
-        if chosen.options.engine == DASK and not given["format"] and output.directory is not None:
-            output = replace(output, formats=())
     if not prepared:
         output.prepare([path for path in inputs_of(request) if as_url(path) is None], console)
     if not is_local:
@@ -100,7 +100,7 @@ def opened(
         shown = PlanShown(progress, console)
         with opened_engine(request, checked, chosen, shown, into=into, read=read) as engine:
             output.check(engine.describe())
-            if not given["quiet"]:
+            if given["verbose"] or not (given["quiet"] or is_local):
                 name = "" if is_local else f"{chosen.options.engine}: "
                 shown.announce(name, engine.memory, checked.kernel)
             yield Opened(engine, reading_config(request, engine.describe(), output), output.formats)
@@ -184,7 +184,65 @@ def find_and_write(
         result = run(found.engine, config={**found.config, **(options or {})}, with_portrait=output.html)
         paths = found.write(output, result)
     shown = dict.fromkeys(_shown(path, output) for path in paths)
-    show_result(result.report, list(shown), quiet=given["quiet"], console=stderr_console())
+    show_result(result.report, list(shown), given, console=stderr_console())
+
+
+def run_several(given: Mapping[str, Any], count: int) -> None:
+    """Find different good splits, and write each into a directory of its own, the best first."""
+    name = f"--n-splits {count}"
+    for option, is_given in {
+        "--parts": given["parts"] is not None,
+        "--annotate": given["annotate"] is not None,
+        "--target": given["target"] is not None,
+        "--severity": given["severity"] is not None,
+        "--at-mmd": given["at_mmd"] is not None,
+        "--html": given["html"],
+        "--json": given["json"],
+        f"--out {STDOUT}": given["out"] == STDOUT,
+    }.items():
+        if is_given:
+            raise UsageError(f"{option} cannot be combined with {name}", hint=f"drop {option}")
+    checked, request = checked_options(given), read_request(given["features"], given)
+    output = Output.from_options(given["features"], given, "_splits")
+    chosen = choose_if_readable(engine_options(given), request, checked, {"--n-splits": True})
+    console = stderr_console()
+    with ExitStack() as stack:
+        rows = stack.enter_context(opened(request, given, checked, chosen, output, prepared=True))
+        stack.enter_context(directory_of_directories(output, inputs_of(request)))
+        assert output.directory is not None
+        outputs = [replace(output, directory=output.directory / f"split_{place}") for place in range(count)]
+        for each in outputs:
+            each.prepare(inputs_of(request), console)
+        made = list(several(rows.engine, count, rows.config))
+        written = [(split, rows.write(each, split)) for each, split in zip(outputs, made, strict=False)]
+    for split, paths in written:
+        show_result(split.report, paths, given, console=console)
+    if len(made) < count:
+        found = f"{len(made)} good split{'s that differ' if len(made) > 1 else ''}"
+        render_notices(
+            [Notice("few_optima", f"there are {found} in many rows, not {count}")], console=console
+        )
+
+
+@contextmanager
+def directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[None]:
+    """Make the directory that holds one for every split; if the block fails, an empty one is removed."""
+    path = output.directory
+    assert path is not None
+    if is_complete(path):
+        raise OutputError(f"{path} is an earlier run of one split", hint="choose another --out")
+    if not path.is_dir():
+        check_destination(path, force=False, inputs=inputs)
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise output_error(path, error) from error
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.rmdir()
+        raise
 
 
 def _shown(path: Path, output: Output) -> Path:
@@ -193,12 +251,12 @@ def _shown(path: Path, output: Output) -> Path:
     return path.parent if directory is not None and path.parent.parent == directory else path
 
 
-def show_result(report: Report, paths: list[Path], *, quiet: bool, console: Console) -> None:
+def show_result(report: Report, paths: list[Path], given: Mapping[str, Any], *, console: Console) -> None:
     """Print the summary and the paths written, or only the warnings."""
-    if quiet:
+    if given["quiet"]:
         render_warnings(report, console=console)
     else:
-        render_summary(report, paths, console=console)
+        render_summary(report, paths, console=console, verbose=given["verbose"])
 
 
 def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOptions:

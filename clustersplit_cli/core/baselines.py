@@ -34,6 +34,8 @@ class RandomMMD:
     values: tuple[float, ...] = ()
     rest: NDArray[np.float64] | None = field(default=None, compare=False)
     """Of partitions, the MMD of each part with all other rows; shape (n, parts)."""
+    are_one: bool = False
+    """Whether all of them are the same split."""
 
 
 def random_mmd(
@@ -42,7 +44,10 @@ def random_mmd(
     """Draw one stratified random split per stream, or take those given, and measure them in one pass."""
     splits = random_splits(problem.constraints, streams) if splits is None else splits
     values = np.sqrt(np.maximum(squared_mmd(problem, splits), 0.0))
-    return RandomMMD(len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()))
+    are_one = bool((splits == splits[:, :1]).all())
+    return RandomMMD(
+        len(values), float(values.mean()), float(values.std(ddof=1)), tuple(values.tolist()), are_one=are_one
+    )
 
 
 @dataclass(frozen=True)
@@ -276,6 +281,8 @@ def mixed_rows(features: Features, members: Members, rng: np.random.Generator) -
 
 
 LEAVE_ONE_DOMAIN_OUT = "leave-one-domain-out"
+ANOTHER_OPTIMUM = "another-optimum"
+"""What a report calls good splits that are not the best."""
 SEEDED: dict[str, Strategy] = {
     "random": random_split,
     "greedy": greedy,

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Value = str | int | bool
+MEDIAN = "median"
+"""How missing features may be filled."""
 EXACT_DUPLICATES = "exact-duplicates"
 """Stands for a column: rows with the same features stay together."""
 
@@ -136,6 +138,7 @@ class ReadRequest:
     exclude: tuple[tuple[str, str], ...] = ()  # (column word, value as text)
     id_column: str | None = None
     drop_invalid: bool = False
+    impute: str = "none"  # or MEDIAN: what is missing is taken for the median of its column
     label_bins: int | None = None  # cut the label's numbers into that many quantile bins
     together: str | None = None  # column word, or EXACT_DUPLICATES
     force_train: Path | None = None

@@ -21,10 +21,9 @@ PAGE_NAME = "report.html"
 LADDER_NAME, LADDER_PAGE = "ladder.json", "ladder.html"
 """What a directory of graded splits has besides one directory for every level."""
 _LEVEL, _REPEAT = re.compile(r"level_[0-9.e-]+"), re.compile(r"repeat_[0-9]+")
-_INDEX_SUFFIXES = frozenset({".npy", ".txt", ".parquet"})
+_INDEX_SUFFIXES = frozenset({".npy", ".txt", ".csv", ".parquet"})
 _SIDES = frozenset({"train", "val"})
 _FOLD = re.compile(r"fold_[0-9]+")
-_ROWS, _ROWS_PART = "rows", re.compile(r"part-[0-9]+\.parquet")
 
 CAUSES = {
     errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
@@ -240,18 +239,15 @@ def _is_index_file(entry: os.DirEntry[str], stems: Collection[str]) -> bool:
 
 
 def _is_report(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False) and entry.name in (REPORT_NAME, PAGE_NAME)
+    return entry.is_file(follow_symlinks=False) and entry.name in (REPORT_NAME, PAGE_NAME, "split.json")
 
 
 def _is_run_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether this is the directory of one fold, or of the rows' sides, with nothing else in it."""
-    is_fold = bool(_FOLD.fullmatch(entry.name))
-    if not (is_fold or entry.name == _ROWS) or not entry.is_dir(follow_symlinks=False):
+    """Whether this is the directory of one fold, with nothing else in it."""
+    if not _FOLD.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
         return False
     with os.scandir(entry.path) as inside:
-        if is_fold:
-            return all(_is_index_file(file, _SIDES) for file in inside)
-        return all(file.is_file(follow_symlinks=False) and _ROWS_PART.fullmatch(file.name) for file in inside)
+        return all(_is_index_file(file, _SIDES) for file in inside)
 
 
 def _refuse_overlap(path: Path, destination: Path, inputs: Iterable[Path]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Categories, Dataset, TargetRows
+from clustersplit_cli.data.dataset import EXACT_DUPLICATES, MEDIAN, Categories, Dataset, TargetRows
 from clustersplit_cli.data.foreign import X_NAME, Rows, as_column
 from clustersplit_cli.data.pins import forced_sides
 from clustersplit_cli.data.readers import matrix as matrices
@@ -19,7 +19,7 @@ from clustersplit_cli.data.readers.columns import choose_features
 from clustersplit_cli.data.readers.facade import sampled_target
 from clustersplit_cli.data.readers.naming import listed, suggestion
 from clustersplit_cli.data.sparse import finite_sparse_rows, is_constant_sparse, is_sparse
-from clustersplit_cli.errors import InputError
+from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.progress import silent
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Description:
     families : the words of each family; () means one family.
     label_bins : cut the label's numbers into that many quantile bins.
     drop_invalid : leave out rows with NaN or infinite features.
+    impute : `median` takes what is missing for the median of its column, `none` refuses it.
     """
 
     y: Any = None
@@ -55,6 +56,7 @@ class Description:
     families: tuple[tuple[str, ...], ...] = ()
     label_bins: int | None = None
     drop_invalid: bool = False
+    impute: str = "none"
 
 
 def make_dataset(rows: Rows, said: Description) -> Dataset:
@@ -72,6 +74,12 @@ def make_dataset(rows: Rows, said: Description) -> Dataset:
         reserved.add(together)
     pinned = forced_sides(said.force_train, said.force_val, rows.n)
     matrix, names, sources = _features(rows, said.columns, reserved)
+    if said.impute == MEDIAN:
+        if is_sparse(matrix):
+            raise UsageError("impute has no effect on sparse features", hint="fill what is missing in X")
+        if not matrix.flags.owndata:
+            matrix = matrix.copy()  # the caller's own
+        notes += matrices.impute_median(matrix, names)
     finite = finite_sparse_rows(matrix) if is_sparse(matrix) else matrices.finite_rows(matrix)
     kept, dropped = everything[finite], everything[~finite]
     if len(dropped):
@@ -242,4 +250,7 @@ def _not_finite(
             hint="leave those rows out with drop_invalid=True",
         )
     found = matrices.not_finite(X_NAME, matrix, finite, positions, names)
-    return InputError(found.message, hint="leave those rows out with drop_invalid=True")
+    return InputError(
+        found.message,
+        hint="leave those rows out with drop_invalid=True, or fill what is missing with impute='median'",
+    )

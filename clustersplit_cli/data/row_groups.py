@@ -153,6 +153,7 @@ def open_layout(request: ReadRequest, factors: int = 0) -> Layout:
         "--force-train": request.force_train,
         "--force-val": request.force_val,
         "--id": request.id_column,
+        "--impute": None if request.impute == "none" else request.impute,
         "several --stratify": request.families or None,
     }
     given = [name for name, value in unsupported.items() if value is not None]

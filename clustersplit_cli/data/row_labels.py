@@ -14,9 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.readers.fingerprint import stamp
-from clustersplit_cli.data.readers.source import reading
-from clustersplit_cli.data.side_files import ROWS_FOLDER, SPLIT_COLUMN, TRAIN, VAL
+from clustersplit_cli.data.side_files import TRAIN, VAL
 
 Labels = NDArray[np.signedinteger[Any]]
 Indices = NDArray[np.int64]
@@ -97,7 +95,7 @@ class LabelFiles:
 
     Attributes
     ----------
-    kind : `rows`, parts of a dataset with the side of every row; `sides`, ascending rows of training and of
+    kind : `sides`, ascending rows of training and of
         validation as NPY; `folds`, the fold of every row as NPY.
     """
 
@@ -116,10 +114,6 @@ class LabelFiles:
             found = np.load(paths[0], mmap_mode="r", allow_pickle=False)[first : first + count]
             return np.asarray(found, dtype=np.int32)
         labels = np.full(count, NOBODY, dtype=np.int8)
-        if self.kind == "rows":
-            for path in paths:
-                _take_sides(path, first, labels)
-            return labels
         for path, side in zip(paths, (TRAIN, VAL), strict=True):
             rows = np.load(path, mmap_mode="r", allow_pickle=False)
             here = slice(*np.searchsorted(rows, [first, first + count]))
@@ -133,9 +127,6 @@ class LabelFiles:
 
 def files_of_sides(directory: Path, formats: Sequence[str]) -> LabelFiles | None:
     """The files of a run in two sides from which a range of rows can be read; None if it has none such."""
-    if not formats:
-        parts = sorted((directory / ROWS_FOLDER).glob("part-*.parquet"))
-        return LabelFiles("rows", tuple(map(FileStamp.of, parts)))
     return files_of_pair(directory / "train.npy", directory / "val.npy") if "npy" in formats else None
 
 
@@ -157,24 +148,3 @@ def labels_of(parts: Mapping[str, Indices], n_rows: int) -> LabelsInMemory:
     for number, rows in enumerate(parts.values()):
         labels[rows[(rows >= 0) & (rows < n_rows)]] = number
     return LabelsInMemory(labels)
-
-
-def _take_sides(path: Path, first: int, labels: Labels) -> None:
-    """Read those rows of one part of a `rows` dataset that are among some rows."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    last = first + len(labels)
-    stamp(path)
-    with reading(path, "Parquet"):
-        file = pq.ParquetFile(path)
-        for group in range(file.metadata.num_row_groups):
-            known = file.metadata.row_group(group).column(0).statistics
-            if known is not None and known.has_min_max and (known.max < first or known.min >= last):
-                continue
-            table = file.read_row_group(group)
-            rows = table.column("row").to_numpy()
-            inside = (rows >= first) & (rows < last)
-            for name, side in (("train", TRAIN), ("val", VAL)):
-                chosen = pc.equal(table.column(SPLIT_COLUMN), name).to_numpy(zero_copy_only=False)
-                labels[rows[inside & chosen] - first] = side

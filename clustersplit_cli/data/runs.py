@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from clustersplit_cli.data.readers.fingerprint import stamp, text_of
 from clustersplit_cli.data.readers.formats import detect
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.source import reading
-from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
+from clustersplit_cli.data.writers import JSON, SPLIT_FILE
 from clustersplit_cli.errors import InputError
 
 Indices = NDArray[np.int64]
@@ -27,7 +28,7 @@ PARTS = ("train", "val")
 ROW_COLUMN = "row"
 _CURE = "row positions are integers, as in numpy.save('val.npy', numpy.flatnonzero(mask))"
 _DAMAGED = "see what is wrong with clustersplit verify"
-_SUFFIXES = (".npy", ".parquet", ".txt")
+_SUFFIXES = (".npy", ".parquet", ".txt", ".csv")
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,8 @@ def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
             hint="their MMDs are in its report.json; compare two files of rows with "
             "clustersplit mmd FEATURES --train FILE --val FILE, or read them with Partition.load in Python",
         )
-    if report["config"].get("format") == []:  # the workers of a cluster wrote the side of every row
-        sides = read_row_sides(directory / ROWS_FOLDER)
-        parts = tuple(sorted((directory / ROWS_FOLDER).glob("part-*.parquet")))
-        return Run(directory, report, sides["train"], sides["val"], dict.fromkeys(PARTS, parts))
     paths = {part: index_files(directory, part) for part in PARTS}
-    train, val = (read_indices(paths[part][0]) for part in PARTS)
+    train, val = (read_indices(paths[part][0], part) for part in PARTS)
     weights = None
     if report["config"].get("weights"):
         weights = read_weights(directory, (report["config"].get("format") or ["npy"])[0])
@@ -90,14 +87,16 @@ def read_weights(directory: Path, suffix: str) -> NDArray[np.float64]:
     InputError
         If the file is missing, damaged, or does not hold numbers.
     """
-    path = directory / f"{WEIGHTS_NAME}.{suffix}"
+    path = part_file(directory, WEIGHTS_NAME, suffix)
     stamp(path)
     with reading(path, "weights"):
         values: Any
         if suffix == "npy":
             values = np.load(path, allow_pickle=False)
-        elif suffix == "txt":
-            values = np.loadtxt(path, ndmin=1)
+        elif suffix in ("txt", "csv"):
+            values = np.loadtxt(path, ndmin=1, skiprows=int(suffix == "csv"))
+        elif suffix == JSON:
+            values = json.loads(text_of(path))[WEIGHTS_NAME]
         else:
             import pyarrow.parquet as pq
 
@@ -110,17 +109,33 @@ def is_partition_run(config: Mapping[str, Any]) -> bool:
     return config.get("k") is not None or config.get("parts") is not None
 
 
-def read_indices(path: Path) -> Indices:
-    """Read row positions from NPY (1-D), text (one per line) or Parquet (one column, or one named `row`).
+def part_file(directory: Path, part: str, suffix: str) -> Path:
+    """Where the rows of a part are in one format; `part` may be in a folder, as `fold_0/val` is."""
+    return directory / (SPLIT_FILE if suffix == JSON else f"{part}.{suffix}")
 
-    The format is told by the content. Values are returned as read: whether they are in range, distinct
-    and sorted is for the caller to judge.
+
+def read_part(directory: Path, part: str, suffix: str) -> Indices:
+    """Read the rows of a part in one format; errors as of `read_indices`."""
+    return read_indices(part_file(directory, part, suffix), part)
+
+
+def read_indices(path: Path, part: str | None = None) -> Indices:
+    """Read row positions from NPY (1-D), text, CSV, JSON or Parquet (one column, or one named `row`).
+
+    The format is told by the content, but for JSON, which holds several parts by name.
+    Values are returned as read: whether they are in range, distinct and sorted is for the caller to judge.
+
+    Parameters
+    ----------
+    part : the one that is read of several, such as `train` or `fold_0/val`.
 
     Raises
     ------
     InputError
         If the file is missing, damaged, or does not hold integers.
     """
+    if path.suffix.lower() == f".{JSON}":
+        return _from_json(path, part)
     format_ = detect(path)
     if format_ == "NPY":
         return _from_npy(path)
@@ -151,13 +166,18 @@ def report_file(directory: Path) -> Path:
 def index_files(directory: Path, part: str) -> tuple[Path, ...]:
     """Find all index files of a part."""
     named = [directory / f"{part}{suffix}" for suffix in _SUFFIXES]
+    named.append(directory / SPLIT_FILE)
     found = tuple(path for path in named if os.path.isfile(path))  # noqa: PTH113 - raises on long names
     if not found:
         raise InputError(
-            f"{shown(directory)} has neither {' nor '.join(part + suffix for suffix in _SUFFIXES)}",
+            f"{shown(directory)} has neither {' nor '.join(path.name for path in named)}",
             hint="make the run again",
         )
     return found
+
+
+def _indices_of(directory: Path, part: str) -> Indices:
+    return read_indices(index_files(directory, part)[0], part)
 
 
 def _from_npy(path: Path) -> Indices:
@@ -201,6 +221,8 @@ def _from_text(path: Path) -> Indices:
     import pyarrow.compute as pc
 
     lines = text_of(path).splitlines()
+    if lines and lines[0].strip() in (ROW_COLUMN, path.stem):  # the header of a CSV
+        lines = lines[1:]
     words = pc.utf8_trim_whitespace(pa.array(lines, pa.large_string()))
     is_number = pc.match_substring_regex(words, r"^-?[0-9]{1,18}$")
     unread = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False)).tolist()
@@ -215,6 +237,22 @@ def _from_text(path: Path) -> Indices:
             hint="one integer per line, nothing else",
         )
     return np.asarray(words.cast(pa.int64()).to_numpy(), dtype=np.int64)
+
+
+def _from_json(path: Path, part: str | None) -> Indices:
+    """Read the rows of one part of a file that holds them all by name."""
+    try:
+        found: Any = json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{shown(path)} is no JSON: {str(error)[:80]}", hint=_DAMAGED) from None
+    words = (part or "").split("/") if part else []
+    for word in words:
+        if not isinstance(found, dict) or word not in found:
+            raise InputError(f"{shown(path)} has no part {part!r}", hint='{"train": [...], "val": [...]}')
+        found = found[word]
+    if not isinstance(found, list) or not all(type(value) is int and abs(value) < 2**63 for value in found):
+        raise InputError(f"{part or 'the content'} of {shown(path)} is no list of row positions", hint=_CURE)
+    return np.array(found, dtype=np.int64)
 
 
 def _as_int64(values: NDArray[Any], path: Path) -> Indices:
@@ -260,7 +298,7 @@ def load_parts(directory: Path, report: Mapping[str, Any]) -> PartitionRun:
         )
     stem = "{}/val" if report["config"].get("k") is not None else "{}"
     names = [part["name"] for part in report["parts"]["parts"]]
-    parts = {name: np.sort(read_indices(index_files(directory, stem.format(name))[0])) for name in names}
+    parts = {name: np.sort(_indices_of(directory, stem.format(name))) for name in names}
     stated = report["input"]
     n_rows = stated["n_rows"]
     # Before anything as large as the report says is made, its number of rows must be that of the files.

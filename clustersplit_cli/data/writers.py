@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +16,8 @@ from clustersplit_cli.errors import OutputError, UsageError
 
 # Rows and bytes converted at a time: bounds memory however many rows there are and however long the ids.
 _BLOCK_ROWS = 1 << 17
+JSON, SPLIT_FILE = "json", "split.json"
+"""The format that has all parts in one file, and the file."""
 _BLOCK_BYTES = 1 << 26
 
 
@@ -63,10 +66,18 @@ def write_run(
         check_ids(ids, formats)
     names: list[str] = []
     with staged_directory(destination, force=force) as directory:
+        tree: dict[str, Any] = {}
 
         def write(stem: str, column: Any, column_name: str) -> None:
-            (directory / stem).parent.mkdir(exist_ok=True)
             for suffix in dict.fromkeys(formats):
+                if suffix == JSON:
+                    *folders, name = stem.split("/")
+                    place = tree
+                    for folder in folders:
+                        place = place.setdefault(folder, {})
+                    place[name] = (block.to_pylist() for block in _blocks(column, 8))
+                    continue
+                (directory / stem).parent.mkdir(exist_ok=True)
                 names.append(f"{stem}.{suffix}")
                 with (directory / names[-1]).open("xb") as stream:
                     _WRITERS[suffix](stream, column, column_name)
@@ -78,6 +89,10 @@ def write_run(
             write(part, rows, "row")
             if ids is not None:
                 write(f"{part}_ids", ids.take(rows), id_name or "id")
+        if JSON in formats:
+            names.append(SPLIT_FILE)
+            with (directory / SPLIT_FILE).open("xb") as stream:
+                write_json(stream, tree)
         if page is not None:
             names.append(PAGE_NAME)
             (directory / PAGE_NAME).write_bytes(page.encode("utf-8", "backslashreplace"))
@@ -115,7 +130,7 @@ def check_formats(formats: Sequence[str]) -> None:
     if not formats:
         raise UsageError("no output format is given", hint=f"use one or more of {known}")
     for name in formats:
-        if name not in _WRITERS:
+        if name not in FORMATS:
             raise UsageError(f"unknown output format '{name}'", hint=f"use one or more of {known}")
 
 
@@ -134,8 +149,14 @@ def check_ids(ids: Any, formats: Sequence[str]) -> None:
         _refuse_ids(f"are of type {kind}", narrow)
     if ids.null_count:
         _refuse_ids(f"are missing in {ids.null_count} rows (first: {pc.index(ids.is_null(), True)})", narrow)
-    unfit = {"txt": ("hold line breaks", "[\n\r]"), "npy": ("end in a NUL character", "\\x00$")}
+    unfit = {
+        "txt": ("hold line breaks", "[\n\r]"),
+        "csv": ("hold line breaks", "[\n\r]"),
+        "npy": ("end in a NUL character", "\\x00$"),
+    }
     for name in narrow if text else []:
+        if name not in unfit:
+            continue
         what, pattern = unfit[name]
         found = pc.match_substring_regex(ids, pattern)
         if n := pc.sum(found).as_py():
@@ -219,12 +240,42 @@ def _write_parquet(stream: BinaryIO, column: Any, name: str) -> None:
     pq.write_table(pa.table({name: column}), stream)
 
 
+def _write_csv(stream: BinaryIO, column: Any, name: str) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    header = name if name.isidentifier() else '"' + name.replace('"', '""') + '"'
+    stream.write(f"{header}\n".encode())
+    options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+    pyarrow.csv.write_csv(pa.table({name: column}), stream, options)
+
+
+def write_json(stream: BinaryIO, tree: Mapping[str, Any]) -> None:
+    """Write names and what they hold: lists in pieces, or names again."""
+    stream.write(b"{")
+    for place, (name, value) in enumerate(tree.items()):
+        stream.write(f"{', ' * (place > 0)}{json.dumps(name)}: ".encode())
+        if isinstance(value, Mapping):
+            write_json(stream, value)
+            continue
+        stream.write(b"[")
+        comma = ""
+        for piece in value:
+            values = piece.tolist() if isinstance(piece, np.ndarray) else piece
+            if values:
+                stream.write(f"{comma}{json.dumps(values)[1:-1]}".encode())
+                comma = ", "
+        stream.write(b"]")
+    stream.write(b"}")
+
+
 _WRITERS: dict[str, Callable[[BinaryIO, Any, str], None]] = {
     "npy": _write_npy,
     "txt": _write_txt,
+    "csv": _write_csv,
     "parquet": _write_parquet,
 }
-FORMATS = tuple(_WRITERS)
+FORMATS = (*_WRITERS, JSON)
 
 
 def write_witness(

@@ -13,6 +13,7 @@ from clustersplit_cli.core.exact_sum import ExactSum
 from clustersplit_cli.core.geometry.features import BLOCK_BYTES, Features, Moments, Step
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.data.readers.categories import group_values, marked_rows
+from clustersplit_cli.data.readers.matrix import Invalid
 from clustersplit_cli.data.readers.naming import listed
 from clustersplit_cli.data.row_groups import Batch, Layout
 
@@ -69,7 +70,16 @@ class ColumnSums:
         mean = self.shift + offset
         if self.overflows:
             deviation = np.full_like(deviation, np.inf)
-        return Moments(mean, deviation, largest, rest=(self.shift - mean) + offset)
+        with np.errstate(over="ignore"):
+            reach = self.high - self.low
+        return Moments(
+            mean,
+            deviation,
+            largest,
+            rest=(self.shift - mean) + offset,
+            reach=reach,
+            lowest=float(self.low.min()),
+        )
 
     def merge(self, other: ColumnSums) -> None:
         """Add the sums of other rows."""
@@ -90,6 +100,7 @@ class Found:
     cells : the values of the columns that form cells -> rows.
     missing : word -> number of rows without a value, and the first of them.
     n_invalid : rows with features that are not finite, and the first of them in words.
+    in_columns, lost : where those rows are dropped, the columns and the cells that they are lost by.
     spelled : place in `Layout.exclude` -> the values that occur, until the one asked for is found.
     columns : what the columns are like; None if nobody asked.
     """
@@ -98,6 +109,8 @@ class Found:
     n_excluded: int = 0
     n_invalid: int = 0
     invalid: list[str] = field(default_factory=list)
+    in_columns: Invalid | None = None
+    lost: dict[tuple[Any, ...], int] = field(default_factory=dict)
     cells: dict[tuple[Any, ...], int] = field(default_factory=dict)
     missing: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     excluded: list[int] = field(default_factory=list)
@@ -110,6 +123,12 @@ class Found:
         self.n_excluded += other.n_excluded
         self.n_invalid += other.n_invalid
         self.invalid = (self.invalid + other.invalid)[:_SHOWN]
+        if self.in_columns is None:
+            self.in_columns = other.in_columns
+        elif other.in_columns is not None:
+            self.in_columns.merge(other.in_columns)
+        for cell, count in other.lost.items():
+            self.lost[cell] = self.lost.get(cell, 0) + count
         for cell, count in other.cells.items():
             self.cells[cell] = self.cells.get(cell, 0) + count
         for word, (count, rows) in other.missing.items():
@@ -174,6 +193,8 @@ class Surveyor:
         found.n_invalid += len(invalid)
         self._dropped.append(self._n_seen + invalid)
         self._n_seen += batch.n_rows
+        if len(invalid) and layout.drop_invalid:
+            self._count_dropped(batch, raw, invalid)
         if not layout.drop_invalid:
             found.invalid.extend(self._in_words(batch, raw, invalid[: _SHOWN - len(found.invalid)]))
         keep &= finite
@@ -222,6 +243,22 @@ class Surveyor:
         _, examples = np.unique(combined, return_index=True)
         numbers = [self._number(columns, row) for row in examples.tolist()]
         return np.array(numbers, dtype=np.int32)[combined]
+
+    def _count_dropped(self, batch: Batch, raw: NDArray[np.floating[Any]], rows: NDArray[np.int64]) -> None:
+        """Count the rows that are dropped, by column and by cell."""
+        found = self.found
+        if found.in_columns is None:
+            found.in_columns = Invalid.none(raw.shape[1])
+        found.in_columns.add(raw[rows])
+        columns = [group_values(batch.column(column), column) for column in self._layout.family.values()]
+        codes = np.stack([np.zeros(len(rows), np.int32), *(codes[rows] for codes, _ in columns)], axis=1)
+        for (_, *cell), count in zip(
+            *map(np.ndarray.tolist, np.unique(codes, axis=0, return_counts=True)), strict=True
+        ):
+            named = tuple(
+                values[code] if code >= 0 else None for (_, values), code in zip(columns, cell, strict=True)
+            )
+            found.lost[named] = found.lost.get(named, 0) + count
 
     def _number(self, columns: list[tuple[NDArray[np.int32], NDArray[Any]]], row: int) -> int:
         cell = tuple(values[codes[row]] if codes[row] >= 0 else None for codes, values in columns)

@@ -5,9 +5,7 @@ What a task returns never grows with the rows of the shard, but for what `Gather
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -18,12 +16,10 @@ from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.core.exact_sum import ExactSum
 from clustersplit_cli.core.geometry.features import Floats, Step
 from clustersplit_cli.core.parallel import tiles
-from clustersplit_cli.data.destination import output_error
-from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL, write_row_sides
+from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL
 from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
 from clustersplit_cli.engines.shard import CONVERTED_ROWS, SUM_ROWS, Account, Shard
 from clustersplit_cli.engines.survey import Found
-from clustersplit_cli.errors import OutputError
 
 Result_co = TypeVar("Result_co", covariant=True)
 NOTHING = slice(0, 0)
@@ -358,28 +354,6 @@ class Sides:
             kept[rows] = np.where(self.rule.members(shard, rows)[:, 0], VAL, TRAIN)
         sides[shard.rows.kept] = kept
         return sides
-
-
-@dataclass(frozen=True)
-class WriteRows:
-    """Write the side of every row into a folder that whoever has the rows can reach."""
-
-    rule: Rule
-    folder: Path
-    label: str = "write"
-
-    def __call__(self, shard: Shard) -> str:
-        """Write this shard's part; return the file's name."""
-        sides = Sides(self.rule)(shard)
-        first = shard.portion.start
-        try:
-            return write_row_sides(self.folder, shard.portion.number, first, sides)
-        except OSError as error:
-            where = f"{self.folder} on {platform.node()}"
-            problem = output_error(where, error)
-            raise OutputError(
-                problem.message, hint="choose an --out that is on a file system all workers share"
-            ) from error
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ LEVEL = 0.05
 
 
 def finding(gain: Estimate | None, p_value: float | None) -> str:
-    """Whether a difference to the random reference can be told from chance."""
+    """Whether a difference to the random reference is significant."""
     if gain is None or p_value is None or p_value >= LEVEL or gain.mean == 0:
         return "unclear"
     return "gains" if gain.mean > 0 else "loses"
@@ -125,7 +125,7 @@ def verdict(scores: Sequence[StrategyScore], room: Estimate, reference: str) -> 
         if line is not None:
             lines.append(line)
     if clusters and not any(score.finding in ("gains", "loses") for score in clusters):
-        lines.append(f"no cluster split can be told from {reference} here: {_listed(clusters)}")
+        lines.append(f"no cluster split differs significantly from {reference} here: {_listed(clusters)}")
     others = [score for score in rivals if score not in clusters and score.finding == "gains"]
     if others and not no_room:
         best = max(others, key=lambda score: score.gain.mean if score.gain else 0.0)

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustersplit_cli.core.baselines import EFFORT, LEAVE_ONE_DOMAIN_OUT, MAX_ITER, RESTARTS, leave_one_out
+from clustersplit_cli.core.baselines import (
+    ANOTHER_OPTIMUM,
+    EFFORT,
+    LEAVE_ONE_DOMAIN_OUT,
+    MAX_ITER,
+    RESTARTS,
+    leave_one_out,
+)
 from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Categories
 from clustersplit_cli.errors import InputError, UsageError
@@ -80,7 +87,30 @@ def searched_options(strategy: str) -> dict[str, Any]:
 def _reported(strategy: str, context: Context[Found], parts: Any, config: Mapping[str, Any]) -> Run:
     """Report on a given split; what only a search has is null or empty."""
     found = context.measure(parts)
+    config = {"strategy": strategy, "leave": None, **config}
     report = summarize(assess(context, found, config), context.watch)
-    used = searched_options(strategy)
-    report = replace(report, config={"strategy": strategy, "leave": None, **report.config, **used})
+    report = replace(report, config={**report.config, **searched_options(strategy)})
     return Run(context.written(found), report)
+
+
+def several(engine: Engine[Any, Any], count: int, config: Mapping[str, Any]) -> Iterator[Run]:
+    """Find up to so many splits that differ in many rows, and report on each, the best first.
+
+    What a search has is in the report of the best alone; the others are splits to measure.
+    """
+    context: Any = engine.prepare(engine.survey())
+    found = context.refine(context.explore())
+    searched = context.account(found)
+    others = [context.measure(parts) for parts in context.different(found, count)]
+    others.sort(key=lambda each: -context.measures(each).mmd_squared)
+    for place, each in enumerate(others):
+        made = {"n_splits": count, **config}
+        if place == 0:
+            result = assess(context, each, made, searched)
+        else:
+            plain = replace(context, options=without_search(context.options))
+            result = assess(plain, each, {"strategy": ANOTHER_OPTIMUM, "leave": None, **made})
+        report = summarize(result, context.watch)
+        if place:
+            report = replace(report, config={**report.config, **searched_options(ANOTHER_OPTIMUM)})
+        yield Run(context.written(each), report)

@@ -80,7 +80,8 @@ def examine(
             if options.is_stationary
             else None
         )
-        notes += [Notice(*note) for note in about_kernel(chosen, extremes, options.standardize)]
+        of_kernel = about_kernel(chosen, extremes, options.standardize, dataset.feature_names)
+        notes += [Notice(*note) for note in of_kernel]
         estimate = None if memory is None else _estimate(chosen, memory, options, workers)
         target = None
         if dataset.target is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.pipeline.target import about_target
 
-SPREAD_LIMIT = 100.0
 SMALL_CELL = 5
 CELLS_NAMED = 3
 ROUNDING = 1e-4
@@ -24,21 +23,16 @@ ROUNDING = 1e-4
 def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Collect all warnings, most fundamental first."""
     about, measures, grade = result.about, result.measures, result.graded
-    parts = "splits" if measures.pairs is None else "parts"
+    squared = measures.mmd_squared if grade is None else grade.scale.best**2
+    scatter = measures.ssq_total / measures.n_rows
+    what = "splits" if measures.pairs is None else "parts"
+    # A random split is as hard as random splits are.
+    is_sought = about.options.is_searched_for and result.config.get("strategy") != "random"
     return (
         *about.dataset.notes,
-        *about_kernel(about.prepared, about.spread, about.options.standardize),
+        *about_kernel(about.prepared, about.spread, about.options.standardize, about.dataset.feature_names),
         *result.notes,
-        *(
-            about_discrepancy(
-                measures.mmd_squared if grade is None else grade.scale.best**2,
-                result.random,
-                measures.ssq_total / measures.n_rows,
-                parts=parts,
-            )
-            if about.options.is_searched_for
-            else ()
-        ),
+        *(about_discrepancy(squared, result.random, scatter, parts=what) if is_sought else ()),
         *about_grade(grade),
         *about_target(result.target),
     )
@@ -55,9 +49,9 @@ def about_grade(grade: Grade | None) -> Iterator[tuple[str, str]]:
 
 
 def about_kernel(
-    prepared: Prepared, spread: KernelSpread | None, standardize: str
+    prepared: Prepared, spread: KernelSpread | None, standardize: str, names: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Warn of a kernel that hardly tells rows apart, or sees one column only."""
+    """Warn of a kernel that hardly tells rows apart, or sees few of the columns, called `names`."""
     gamma = prepared.kernel.gamma
     if spread is not None and spread.is_near_zero:
         yield (
@@ -71,11 +65,27 @@ def about_kernel(
             f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
             f"within {1 - spread.low:.1g} of 1), so it hardly tells rows apart; try --gamma scale or median",
         )
-    if prepared.kernel.is_stationary and standardize == "none" and prepared.spread_ratio > SPREAD_LIMIT:
+    if not prepared.kernel.is_stationary or standardize == "l2":
+        return
+    columns = prepared.spreads
+    is_uneven = columns.is_uneven and standardize == "none"
+    if is_uneven:
+        held = ", ".join(f"{names[column]} {100 * share:.3g} %" for column, share in columns.largest)
         yield (
             "uneven_spreads",
-            f"the widest feature column spreads {prepared.spread_ratio:.3g} times more than the "
-            f"narrowest and dominates the {prepared.kernel.name} kernel; try --standardize zscore",
+            f"few of the {columns.varying} columns that vary have most of the variance ({held}), so the "
+            f"{prepared.kernel.name} kernel hardly sees the others; try --standardize zscore",
+        )
+    near = columns.nearly_constant
+    if near and (is_uneven or standardize == "zscore"):
+        named = ", ".join(names[column] for column in near[:CELLS_NAMED])
+        named += f" and {len(near) - CELLS_NAMED} more" if len(near) > CELLS_NAMED else ""
+        one = len(near) == 1
+        yield (
+            "nearly_constant_columns",
+            f"{len(near)} column{'' if one else 's'} hardly var{'ies' if one else 'y'} but in few rows "
+            f"({named}), and --standardize zscore gives {'it' if one else 'them'} the same weight as the "
+            f"others; leave {'it' if one else 'them'} out with --columns",
         )
 
 
@@ -146,6 +156,14 @@ def about_discrepancy(
     mmd_squared: float, random: RandomMMD, scatter: float, *, parts: str = "splits"
 ) -> Iterator[tuple[str, str]]:
     """Warn of splits or parts that are hardly harder than random ones; `scatter` is the total, per row."""
+    value = max(mmd_squared, 0.0) ** 0.5
+    if random.are_one:
+        yield (
+            "no_choice",
+            f"all {random.n} random {parts} that were drawn within the constraints are the same, so there is "
+            "little or nothing to choose; try a larger --tolerance, or fewer columns in --stratify",
+        )
+        return
     threshold = random.mean + 3 * random.sd
     # Where all splits are alike the two are equal but for rounding, that of float32 in the baseline.
     rounding = ROUNDING * threshold**2 + 1e-12 * scatter
@@ -153,7 +171,7 @@ def about_discrepancy(
         hardly = ": it is hardly harder than a random split" if parts == "splits" else ""
         yield (
             "not_above_random",
-            f"MMD {max(mmd_squared, 0.0) ** 0.5:.4g} is not above that of random {parts} by three standard "
+            f"MMD {value:.4g} is not above that of random {parts} by three standard "
             f"deviations ({random.mean:.4g} ± {random.sd:.2g}){hardly}",
         )
 

@@ -19,6 +19,8 @@ from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.portrait import (
     Category,
+    ClassDistance,
+    Distribution,
     FeatureShift,
     PartShifts,
     PartsPortrait,
@@ -30,6 +32,9 @@ from clustersplit_cli.reports.portrait import (
 MAP_ROWS = 10_000
 """More points than that are slow to draw and hide each other."""
 FEATURES_SHOWN = 12
+DISTRIBUTIONS, BINS, OUTSIDE = 6, 24, 0.005
+"""Columns whose values are drawn, their bins, and the share of values beyond them at each end."""
+CLASSES = 20
 ROWS_SHOWN = 8
 LONGEST_ID = 80
 _BLOCK_ROWS = 2048
@@ -68,6 +73,68 @@ def portray(
         n_features=len(shifts),
         like_val=rows_with_witness(dataset, members, witness, by_witness[:shown]),
         like_train=rows_with_witness(dataset, members, witness, by_witness[::-1][:shown]),
+        distributions=distributions(dataset, members.astype(np.int64), 2, order[:DISTRIBUTIONS]),
+        classes=class_distances(dataset, problem.geometry, members.astype(np.int64), 2),
+        class_word=class_word(dataset),
+    )
+
+
+def distributions(
+    dataset: Dataset, labels: NDArray[np.int64], k: int, columns: NDArray[np.int64]
+) -> tuple[Distribution, ...]:
+    """Count the values of some columns in every part; values beyond the bins' ends are in the last ones."""
+    found = []
+    for column in columns.tolist():
+        values = np.asarray(Features(dataset.features[:, [column]]).block(0, len(labels)))[:, 0]
+        low, high = np.quantile(values, [OUTSIDE, 1 - OUTSIDE]).tolist()
+        if not low < high:
+            low, high = float(values.min()), float(values.max())
+        bins = np.clip((values - low) / ((high - low) or 1.0) * BINS, 0, BINS - 1).astype(np.int64)
+        shares = tuple(
+            tuple(
+                (np.bincount(bins[labels == part], minlength=BINS) / max((labels == part).sum(), 1)).tolist()
+            )
+            for part in range(k)
+        )
+        found.append(Distribution(dataset.feature_names[column], float(low), float(high), shares))
+    return tuple(found)
+
+
+def class_word(dataset: Dataset) -> str:
+    """The column whose values are the classes: the label, or else the first that forms cells."""
+    return "label" if "label" in dataset.categories else next(iter(dataset.categories), "")
+
+
+def class_distances(
+    dataset: Dataset, geometry: Geometry, labels: NDArray[np.int64], k: int
+) -> tuple[ClassDistance, ...]:
+    """Measure the parts against each other among the rows of each class alone."""
+    word = class_word(dataset)
+    if not word:
+        return ()
+    column = dataset.categories[word]
+    sizes = np.bincount(column.codes * k + labels, minlength=len(column.values) * k).reshape(-1, k)
+    chosen = np.argsort(-sizes.sum(axis=1), kind="stable")[:CLASSES]
+    own = [1] if k == 2 else range(k)  # of two sides, one against the rest is the other one too
+    pairs = [(code, part) for code in chosen.tolist() for part in own]
+    weights = np.zeros((len(labels), len(pairs)))
+    for place, (code, part) in enumerate(pairs):
+        inside, here = column.codes == code, labels == part
+        counts = sizes[code, part], sizes[code].sum() - sizes[code, part]
+        if min(counts):
+            weights[inside & here, place] = 1.0 / counts[0]
+            weights[inside & ~here, place] = -1.0 / counts[1]
+    squared = np.maximum(geometry.energy(weights), 0.0)
+    values = [
+        float(value**0.5) if weights[:, place].any() else None for place, value in enumerate(squared.tolist())
+    ]
+    return tuple(
+        ClassDistance(
+            str(column.values[code]),
+            tuple(sizes[code].tolist()),
+            tuple(value for value, (other, _) in zip(values, pairs, strict=True) if other == code),
+        )
+        for code in chosen.tolist()
     )
 
 
@@ -218,6 +285,9 @@ def portray_parts(
         typical=tuple(
             chain.from_iterable(rows_with_witness(dataset, labels, witness, rows) for rows in typical)
         ),
+        distributions=distributions(dataset, labels, k, order[:DISTRIBUTIONS]),
+        classes=class_distances(dataset, geometry, labels, k),
+        class_word=class_word(dataset),
     )
 
 

@@ -9,7 +9,7 @@ from clustersplit_cli.reports import html_words as constraint_words
 from clustersplit_cli.reports import html_words as part_words
 from clustersplit_cli.reports import html_words as words
 from clustersplit_cli.reports.html_page import render_page
-from clustersplit_cli.reports.portrait import PartsPortrait, Portrait, RowMap
+from clustersplit_cli.reports.portrait import Distribution, PartsPortrait, Portrait, RowMap
 
 
 def render_html(
@@ -38,6 +38,8 @@ def render_html(
         graded=words.grade_in_words(report),
         certified=constraint_words.certificate_in_words(report),
         options=words.options_in_words(report["config"]),
+        histograms=[_histogram(each) for each in portrait.distributions],
+        furthest=max((mmd or 0.0 for each in portrait.classes for mmd in each.mmd), default=0.0) or 1.0,
         **content,
     )
 
@@ -57,6 +59,9 @@ def _of_split(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
     return {
         "made": "Split",
         "sides": "sides",
+        "part": "side",
+        "part_names": ["training", "validation"],
+        "exact": words.exact_kernel_limits(report),
         "headline": words.headline(report),
         "tiles": words.tiles(report),
         "cells": words.cells_by_distance(report),
@@ -77,12 +82,37 @@ def _of_parts(report: Mapping[str, Any], portrait: PartsPortrait) -> dict[str, A
         "made": f"{part.capitalize()}s",
         "part": part,
         "sides": f"{part}s",
+        "part_names": list(portrait.names),
         "headline": part_words.parts_headline(report),
         "tiles": part_words.parts_tiles(report),
         "cells": part_words.part_cells(report),
         "matrix": part_words.mmd_matrix(report, portrait),
         "widest": max((abs(shift) for each in portrait.features for shift in each.shifts), default=0) or 1,
         "chart_data": {**_chart_data(report, portrait.map, part, sides), "rest": rest},
+    }
+
+
+WIDTH, HEIGHT = 240.0, 72.0
+"""Of the drawing of one column's values, in units of its own."""
+
+
+def _histogram(values: Distribution) -> dict[str, Any]:
+    """The outlines of the shares in every part, as paths of SVG."""
+    top = max((share for shares in values.shares for share in shares), default=0.0) or 1.0
+
+    def outline(shares: tuple[float, ...]) -> str:
+        step = WIDTH / max(len(shares), 1)
+        moves = [
+            f"V{HEIGHT * (1 - share / top):.1f}H{step * (place + 1):.1f}"
+            for place, share in enumerate(shares)
+        ]
+        return f"M0 {HEIGHT:g}{''.join(moves)}V{HEIGHT:g}"
+
+    return {
+        "name": values.name,
+        "low": values.low,
+        "high": values.high,
+        "paths": list(map(outline, values.shares)),
     }
 
 

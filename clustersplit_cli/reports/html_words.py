@@ -502,3 +502,12 @@ def certificate_in_words(report: Mapping[str, Any]) -> str | None:
     }.get(report["constraints"].get("integral_by") or "", "")
     gap = human_number(proof["gap"], 2)
     return f"Assignment step checked by {by}: {proof['status']}, gap {gap}, {whole}{why}."
+
+
+def exact_kernel_limits(report: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Between what the MMD under the exact kernel lies, two standard errors either way."""
+    estimate = report["mmd"]["subsample"]
+    if estimate is None:
+        return None
+    square, reach = estimate["mmd_squared_unbiased"], 2 * estimate["standard_error"]
+    return max(square - reach, 0.0) ** 0.5, max(square + reach, 0.0) ** 0.5

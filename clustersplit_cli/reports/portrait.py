@@ -50,6 +50,32 @@ class FeatureShift:
 
 
 @dataclass(frozen=True)
+class Distribution:
+    """The values of one column: of every part the share of its rows in bins of equal width."""
+
+    name: str
+    low: float
+    high: float
+    shares: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class ClassDistance:
+    """How far parts are apart among the rows of one class.
+
+    Attributes
+    ----------
+    value : of the column that the classes are in.
+    sizes : rows of every part.
+    mmd : between the two sides; of more parts, between each and the rest. None where one has no row.
+    """
+
+    value: str
+    sizes: tuple[int, ...]
+    mmd: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
 class RowWitness:
     """A row that looks most like one of the sides, or its part."""
 
@@ -70,6 +96,8 @@ class Portrait:
     features : the columns that differ most, the largest difference first.
     n_features : all columns there are.
     like_val, like_train : the rows with the largest and the smallest witness, most extreme first.
+    distributions : of the columns that differ most.
+    classes : of the column `class_word`, the most frequent first.
     """
 
     map: RowMap
@@ -78,6 +106,9 @@ class Portrait:
     n_features: int
     like_val: tuple[RowWitness, ...]
     like_train: tuple[RowWitness, ...]
+    distributions: tuple[Distribution, ...] = ()
+    classes: tuple[ClassDistance, ...] = ()
+    class_word: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +130,7 @@ class PartsPortrait:
     features : the columns that differ most between parts, the largest difference first.
     n_features : all columns there are.
     typical : of every part, the rows with the largest witness.
+    distributions, classes, class_word : as of a split in two.
     """
 
     map: RowMap
@@ -107,3 +139,6 @@ class PartsPortrait:
     features: tuple[PartShifts, ...]
     n_features: int
     typical: tuple[RowWitness, ...]
+    distributions: tuple[Distribution, ...] = ()
+    classes: tuple[ClassDistance, ...] = ()
+    class_word: str = ""

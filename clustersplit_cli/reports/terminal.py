@@ -19,7 +19,9 @@ from clustersplit_cli.reports.formatting import (
     printable,
 )
 from clustersplit_cli.reports.summary import (
+    Bound,
     CellSummary,
+    Certificate,
     ConstraintsSummary,
     Notice,
     Plan,
@@ -49,15 +51,29 @@ class Row:
     items: tuple[str, ...] = ()
 
 
-def render_summary(report: Report, outputs: Sequence[Path], *, console: Console) -> None:
+def render_summary(
+    report: Report, outputs: Sequence[Path], *, console: Console, verbose: bool = False
+) -> None:
     """Print the table, the warnings and the paths written.
 
     Nothing is shortened to fit: the table wraps between clauses, warnings and paths are left to the terminal.
+
+    Parameters
+    ----------
+    verbose : all rows of the table, and each path on its own line.
     """
-    render_rows(summary_rows(report), console=console)
+    render_rows(all_rows(report) if verbose else summary_rows(report), console=console)
     render_warnings(report, console=console)
+    if verbose:
+        for path in outputs:
+            show(console, ("wrote ", "dim"), (printable(path), ""))
+        return
+    folders: dict[Path, list[str]] = {}
     for path in outputs:
-        show(console, ("wrote ", "dim"), (printable(path), ""))
+        folders.setdefault(path.parent, []).append(printable(path.name))
+    for folder, names in folders.items():
+        where = "" if folder == Path() else f"{printable(folder)}: "
+        show(console, ("wrote ", "dim"), (f"{where}{', '.join(names)}", ""))
 
 
 def render_rows(rows: Sequence[Row], *, console: Console) -> None:
@@ -94,7 +110,24 @@ def render_plan(plan: Plan, *, kernel: str) -> str:
 
 
 def summary_rows(report: Report) -> list[Row]:
-    """Put the report into words, in the order in which one would ask."""
+    """Put what a user has to know into words: the sizes, the MMD, and whether the constraints hold."""
+    certificate = report.certificate
+    rows = [
+        *([_two_sizes(report)] if report.parts is None else _sizes(report)),
+        _left_out(report),
+        _compared(report),
+        _severity(report),
+        _constraints(report.constraints.cells),
+        _units(report.constraints),
+        _pinned(report.constraints),
+        _tolerance(report.constraints),
+        None if certificate is None or _is_proven(certificate) else _certificate(report),
+    ]
+    return [row for row in rows if row is not None]
+
+
+def all_rows(report: Report) -> list[Row]:
+    """Put the whole report into words, in the order in which one would ask."""
     rows = [
         *_sizes(report),
         _left_out(report),
@@ -142,6 +175,27 @@ def _left_out(report: Report) -> Row | None:
     return Row("left out", clauses) if clauses else None
 
 
+def _two_sizes(report: Report) -> Row:
+    train, val = report.sizes.train or 0, report.sizes.val or 0
+    share = human_percent(val / max(train + val, 1))
+    return Row("rows", (f"{human_count(train)} train", f"{human_count(val)} validation ({share})"))
+
+
+def _compared(report: Report) -> Row:
+    """The MMD beside that of random splits and the largest possible, all in one unit."""
+    value, random = report.mmd.value, report.baselines.random
+    clauses = [human_number(value)]
+    if random.mmd_mean > 0:
+        times = human_number(value / random.mmd_mean, 3)
+        clauses.append(f"{times} times the random mean of {human_number(random.mmd_mean)}")
+    if report.bound is not None:
+        (share, *_), most = _bound_clauses(report, report.bound), human_number(report.bound.mmd_upper)
+        clauses.append(f"{share} ({most})")
+    if report.plan.landmarks is not None:
+        clauses.append(f"approximated with {human_count(report.plan.landmarks)} landmarks")
+    return Row("MMD", tuple(clauses))
+
+
 def _discrepancy(report: Report) -> Row:
     random = report.baselines.random
     value = report.mmd.value
@@ -165,10 +219,11 @@ def _subsample(report: Report) -> Row | None:
     check = report.mmd.subsample
     if check is None:
         return None
-    estimate = (
-        f"MMD^2 {human_number(check.mmd_squared_unbiased)} (se {human_number(check.standard_error, 2)})"
-    )
-    return Row("exact kernel", (estimate, f"unbiased on {human_count(check.size)} rows"))
+    # The estimate is of the square, and may be negative: a root of its own it has not, but its limits have.
+    reach = 2 * check.standard_error
+    low, high = (max(check.mmd_squared_unbiased + by, 0.0) ** 0.5 for by in (-reach, reach))
+    estimate = f"MMD between {human_number(low)} and {human_number(high)} (95%)"
+    return Row("exact kernel", (estimate, f"estimated on {human_count(check.size)} rows"))
 
 
 def _severity(report: Report) -> Row | None:
@@ -186,10 +241,11 @@ def _severity(report: Report) -> Row | None:
 
 
 def _bound(report: Report) -> Row | None:
-    bound, grade = report.bound, report.graded
-    if bound is None:
-        return None
-    fraction, whose = bound.fraction, ""
+    return None if report.bound is None else Row("bound", tuple(_bound_clauses(report, report.bound)))
+
+
+def _bound_clauses(report: Report, bound: Bound) -> list[str]:
+    grade, fraction, whose = report.graded, bound.fraction, ""
     if grade is not None:
         fraction = grade.best_mmd / bound.mmd_upper if bound.mmd_upper > 0 else 1.0
         whose = "the best found has "
@@ -200,7 +256,7 @@ def _bound(report: Report) -> Row | None:
     ]
     if bound.kernel != "exact":
         clauses.append("for the Nystrom kernel only")
-    return Row("bound", tuple(clauses))
+    return clauses
 
 
 def _target(target: TargetSummary | None) -> list[Row]:
@@ -317,7 +373,6 @@ def _certificate(report: Report) -> Row:
         how = f"by CBC ({human_count(certificate.n_lps)} LP{'' if certificate.n_lps == 1 else 's'})"
     else:
         how = f"by {certificate.backend}"
-    proven = certificate.status == "optimal" and certificate.integral
     return Row(
         "certificate",
         (
@@ -325,8 +380,12 @@ def _certificate(report: Report) -> Row:
             f"gap {human_number(certificate.gap, 2)}",
             "integral" if certificate.integral else "fractional",
         ),
-        "bold green" if proven else "bold red",
+        "bold green" if _is_proven(certificate) else "bold red",
     )
+
+
+def _is_proven(certificate: Certificate) -> bool:
+    return certificate.status == "optimal" and certificate.integral
 
 
 def _kernel(report: Report) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.destination import WEIGHTS_NAME
 from clustersplit_cli.data.readers.fingerprint import stamp
 from clustersplit_cli.data.row_labels import files_of_folds, files_of_sides, labels_of
-from clustersplit_cli.data.runs import PARTS, read_indices, read_weights
-from clustersplit_cli.data.side_files import ROWS_FOLDER, read_row_sides
+from clustersplit_cli.data.runs import PARTS, part_file, read_indices, read_part, read_weights
+from clustersplit_cli.data.writers import JSON
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.result import GivenParts
@@ -78,17 +79,12 @@ def read_index_files(
     """Read the index files of a run in every format it was written in; all must say the same."""
     parts: dict[str, Indices] = {}
     faults: list[str] = []
-    if not formats:  # the workers of a cluster wrote the side of every row
-        try:
-            return IndexFiles(read_row_sides(directory / ROWS_FOLDER), (), directory=directory)
-        except InputError as error:
-            return IndexFiles({}, (error.message,))
     stems = PARTS if into is None else into.stems
     for stem in stems:
         for suffix in formats:
-            path = directory / f"{stem}.{suffix}"
+            path = part_file(directory, stem, suffix)
             try:
-                rows = read_indices(path)
+                rows = read_indices(path, stem)
             except InputError as error:
                 faults.append(error.message)
                 continue
@@ -106,7 +102,7 @@ def read_pair(train: Path, val: Path) -> IndexFiles:
     faults: list[str] = []
     for part, path in zip(PARTS, (train, val), strict=True):
         try:
-            sides[part] = read_indices(path)
+            sides[part] = read_indices(path, part)
         except InputError as error:
             if not path.exists():
                 raise
@@ -115,7 +111,7 @@ def read_pair(train: Path, val: Path) -> IndexFiles:
 
 
 def stated_formats(config: Mapping[str, Any]) -> list[str]:
-    """The formats that a run was written in; none where the workers of a cluster wrote it."""
+    """The formats that a run was written in."""
     return list(config.get("format", ["npy"]))
 
 
@@ -124,11 +120,11 @@ def check_folds(files: IndexFiles, n_rows: int) -> Check:
     faults, numbers = [], labels_of(files.parts, n_rows).labels.astype(np.int64)
     try:
         for suffix in files.formats:
-            if not np.array_equal(read_indices(files.directory / f"folds.{suffix}"), numbers):
+            if not np.array_equal(read_part(files.directory, "folds", suffix), numbers):
                 faults.append(f"folds.{suffix} is not the fold of every row")
             for fold, stem in enumerate(files.parts):
                 name = Path(stem).parent.name
-                rows = read_indices(files.directory / name / f"train.{suffix}")
+                rows = read_part(files.directory, f"{name}/train", suffix)
                 if not np.array_equal(rows, np.flatnonzero((numbers >= 0) & (numbers != fold))):
                     faults.append(f"{name}/train.{suffix} is not what the other folds are")
     except InputError as error:
@@ -150,16 +146,17 @@ def check_ids(files: IndexFiles, dataset: Dataset) -> Check:
             wanted = wanted.cast(wanted.type.value_type)
         expected = wanted.take(pa.array(rows)).to_pylist()
         for suffix in files.formats:
-            path = files.directory / f"{part}_ids.{suffix}"
+            path = part_file(files.directory, f"{part}_ids", suffix)
             try:
                 stamp(path)
-                found = _READ_IDS[suffix](path)
-            except (InputError, OSError, ValueError, EOFError, pa.ArrowException) as error:
+                found = _ids_from_json(path, f"{part}_ids") if suffix == JSON else _READ_IDS[suffix](path)
+            except (InputError, OSError, ValueError, KeyError, EOFError, pa.ArrowException) as error:
                 faults.append(
                     f"{path.name} cannot be read: {(str(error) or 'it is cut off').splitlines()[0]}"
                 )
                 continue
-            said = pa.array(expected).cast(pa.string()).to_pylist() if suffix == "txt" else expected
+            as_text = suffix in ("txt", "csv")
+            said = pa.array(expected).cast(pa.string()).to_pylist() if as_text else expected
             if found != said:
                 pairs = zip(found, said, strict=False)
                 place = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(found), len(said)))
@@ -197,7 +194,29 @@ def _ids_from_parquet(path: Path) -> list[Any]:
     return values
 
 
-_READ_IDS = {"npy": _ids_from_npy, "txt": _ids_from_text, "parquet": _ids_from_parquet}
+def _ids_from_csv(path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    name = next(iter(pyarrow.csv.open_csv(path).schema.names))
+    options = pyarrow.csv.ConvertOptions(column_types={name: pa.string()})
+    values: list[Any] = pyarrow.csv.read_csv(path, convert_options=options).column(0).to_pylist()
+    return values
+
+
+def _ids_from_json(path: Path, part: str) -> list[Any]:
+    found: Any = json.loads(path.read_text(encoding="utf-8"))
+    for word in part.split("/"):
+        found = found[word]
+    return list(found)
+
+
+_READ_IDS = {
+    "npy": _ids_from_npy,
+    "txt": _ids_from_text,
+    "csv": _ids_from_csv,
+    "parquet": _ids_from_parquet,
+}
 
 
 def check_weights(directory: Path, formats: Sequence[str], recomputed: NDArray[np.float64]) -> Check:

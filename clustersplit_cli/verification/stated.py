@@ -11,7 +11,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from clustersplit_cli.core.baselines import LEAVE_ONE_DOMAIN_OUT, STRATEGIES
+from clustersplit_cli.core.baselines import ANOTHER_OPTIMUM, LEAVE_ONE_DOMAIN_OUT, STRATEGIES
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.options import WORST
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
@@ -68,7 +68,7 @@ UNCHECKED = (
         "config.bound",
         "config.passes",
     ),
-    *("config.drop_invalid", "config.strategy", "config.leave", "search.programs.*"),
+    *("config.drop_invalid", "config.strategy", "config.leave", "config.n_splits", "search.programs.*"),
     *("restarts[].start", "restarts[].iterations", "restarts[].converged"),
     *("restarts[].trace[]",),
     *("engine.workers", "engine.shards", "engine.sample_rows", "engine.factors", "engine.factor_bytes"),
@@ -371,7 +371,8 @@ def _plan_faults(report: Mapping[str, Any]) -> Iterator[str]:
     if (passes is not None) != (engine is not None and report["search"] is not None):
         yield f"config.passes is {passes}, which contradicts the engine or the search"
     strategy, leave = config.get("strategy"), config.get("leave")
-    if strategy not in (None, *STRATEGIES) or (leave is not None) != (strategy == LEAVE_ONE_DOMAIN_OUT):
+    is_known = strategy in (None, ANOTHER_OPTIMUM, *STRATEGIES)
+    if not is_known or (leave is not None) != (strategy == LEAVE_ONE_DOMAIN_OUT):
         yield f"config.strategy is {strategy!r} and config.leave {leave!r}, which no run has"
     if strategy is not None and report["search"] is not None:
         yield f"config.strategy is {strategy!r}, which does not search"

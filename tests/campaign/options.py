@@ -132,6 +132,7 @@ MAKERS: dict[str, Maker] = {
     "--exclude": lambda rng, place: one_of(
         rng, [place.value(rng), place.value(rng), f"{place.column(rng)}="]
     ),
+    "--impute": _among("none", "median", "median", "mean"),
     "--holdout": _among(
         0.2, 0.2, 0.5, 0.1, 0.25, 0.29, 0.333333, 0.01, 0.99, 0.75, "1e-3", "0.2000000000000000000001"
     ),
@@ -165,7 +166,7 @@ MAKERS: dict[str, Maker] = {
     "--severity": _among(0, 0.25, 0.5, 0.9, 1, "1e-9", 1.5),
     "--levels": _among("0,1", "0,0.5,1", "0.3", "1,0", "0,0", "0,2", ""),
     "--at-mmd": _among(0, 0.1, 0.3, 1, "1e9"),
-    "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial"),
+    "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto"),
     "--gamma": _among("scale", "1/d", "median", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"),
     "--degree": _among(1, 2, 3, 5, 10, 100),
     "--standardize": _among("none", "zscore", "l2"),
@@ -186,7 +187,7 @@ MAKERS: dict[str, Maker] = {
     "--spill": _among("none", "spilled", ".", "gone/deep"),
     "--scheduler": _among("tcp://127.0.0.1:1", "127.0.0.1:9", "tcp://localhost:1"),
     "--out": _among("result", "deep/result", ".", "..", "work", "{}", "with space", "x" * 300, "-"),
-    "--format": _among("npy", "txt", "parquet"),
+    "--format": _among("npy", "txt", "csv", "parquet", "json"),
     "--annotate": _among(
         *["annotated.parquet", "annotated.csv", "annotated.feather"] * 2,
         "annotated",
@@ -195,6 +196,7 @@ MAKERS: dict[str, Maker] = {
         ".",
     ),
     "--config": _among("gone/report.json", "result", "feats.parquet"),
+    "--n-splits": _among(2, 2, 3, 1),
     "--k": _among(2, 2, 3, 3, 4, 5, 5, 10, 1),
     "--leave": lambda rng, place: one_of(
         rng, [*map(str, place.table.columns.get("domain", [])[:3]), "nowhere"]
@@ -253,6 +255,7 @@ FLAGS = frozenset(
         "--force",
         "--json",
         "--quiet",
+        "--verbose",
         "--debug",
         "--exact",
         "--rerun",
@@ -296,6 +299,7 @@ OFTEN: dict[str, float] = {
     "--target": 0.06,
     "--aim": 0.5,
     "--html": 0.03,
+    "--n-splits": 0.02,
     "--memory": 0.03,
     "--command": 0.05,
     "--space": 0.02,
@@ -385,9 +389,10 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
     drops |= {"--severity", "--at-mmd"} if values.get("--aim", "worst") != "worst" else set()
     drops |= {"--at-mmd"} if "--severity" in values else set()
     drops |= {"--certify"} if {"--severity", "--at-mmd"} & set(values) else set()
-    drops |= {"--gamma"} if kernel in ("linear", "cosine") else set()
+    drops |= {"--gamma"} if kernel in ("linear", "cosine", "tanimoto") else set()
     drops |= {"--engine", "--spill"} if not in_pieces or "--parts" in values or "--k" in values else set()
     drops |= {"--holdout", "--rounding", "--bound", "--id"} if "--parts" in values else set()
+    drops |= {"--verbose"} if "--quiet" in values else set()
     drops |= {"--evaluation-domain"} if "mmd" in others else set()
     drops |= NEED_ALL_ROWS if values.get("--engine") in ("stream", "dask") and in_pieces else set()
     drops -= {"--leave"} if "leave-one-domain-out" in others else set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -178,3 +179,22 @@ def test_quiet_and_json_leave_only_json(folder: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     assert said.err == ""
     assert json.loads(said.out)["repeats"] == 1
+
+
+def test_evaluation_rows_may_be_in_a_file_of_their_own(compare: Compare, folder: Path) -> None:
+    table = pq.read_table(folder / "feats.parquet")
+    photo = np.asarray(table["domain"]) == "photo"
+    pq.write_table(table.filter(pa.array(~photo)), folder / "here.parquet")
+    # Columns in another order, and no label: only the features matter.
+    names = [name for name in table.column_names if name.startswith("f")][::-1]
+    pq.write_table(table.filter(pa.array(photo)).select(names), folder / "there.parquet")
+    inside = compare("feats.parquet", "--evaluation-domain", "photo", "--repeats", 1)
+    outside = compare("here.parquet", "--evaluation", "there.parquet", "--repeats", 1)
+    assert (outside["n_rows"], outside["n_evaluation"]) == (inside["n_rows"], inside["n_evaluation"])
+    assert outside["evaluation_domain"] == "there.parquet"
+    mine, theirs = ({run["strategy"]: run for run in found["runs"]} for found in (outside, inside))
+    for name in ("cluster-rbf", "random"):
+        for key in ("mmd", "mmd_train_evaluation", "mmd_val_evaluation"):
+            assert mine[name][key] == pytest.approx(theirs[name][key], rel=1e-5)
+    refused = ["compare", "feats.parquet", "--evaluation", "there.parquet", "--evaluation-domain", "photo"]
+    assert run(refused) == 2

@@ -263,9 +263,13 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
         "config",
         "json",
         "quiet",
+        "verbose",
+        "n_splits",
         "debug",
     }
-    assert names - of_this_run_only == set(config(folder, "feats_split")) - {"geometry"}
+    unless_it_is_used = {"impute"}
+    stated = set(config(folder, "feats_split")) | unless_it_is_used
+    assert names - of_this_run_only == stated - {"geometry"}
     replayed = {option.name for option in OPTIONS.values() if option.is_replayed}
     assert names - of_this_run_only - {"features", "memory", "threads"} == replayed - {"k"}
 

@@ -136,7 +136,7 @@ def long_run(folder: Path, command: Command) -> Iterator[Callable[..., subproces
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        words = command("split", "long.parquet", "--restarts", "300", "--max-iter", "10000", *arguments)
+        words = command("split", "long.parquet", "--restarts", "300", "--max-iter", "10000", "-v", *arguments)
         heeding = [sys.executable, "-c", HEEDING, *words]
         running = subprocess.Popen(heeding, stderr=subprocess.PIPE, text=True, start_new_session=True)
         started.append(running)

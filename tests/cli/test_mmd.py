@@ -318,7 +318,7 @@ def test_an_evaluation_domain_is_taken_out_of_the_features(mmd: MMD, shifted: Pa
     wanted = squared(x, 1 / x.var(axis=0).sum(), np.arange(60), np.arange(120, 180))
     assert report["pairs"][1]["squared"] == close(wanted)
     failed = mmd(*call, "--fail-if-invalid", code=1)
-    assert "the split is not valid" in failed["stderr"].splitlines()[-1]
+    assert "worst-case check failed" in failed["stderr"].splitlines()[-1]
 
 
 def test_an_evaluation_file_gives_the_same_numbers(mmd: MMD, shifted: Path) -> None:

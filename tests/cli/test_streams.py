@@ -24,6 +24,19 @@ def test_a_plain_run_leaves_stdout_to_pipes_and_tells_people_on_stderr(split: Sp
     result = split("feats.parquet")
     assert result.out == ""
     assert [line.split()[0] for line in result.lines if not line.startswith(" ")] == [
+        "rows",
+        "MMD",
+        "constraints",
+        "wrote",
+    ]
+    assert result.lines[-1] == "wrote feats_split: train.npy, val.npy, report.json"
+    assert "\x1b" not in result.err
+
+
+def test_verbose_tells_all_of_it(split: Split) -> None:
+    result = split("feats.parquet", "--verbose")
+    assert result.out == ""
+    assert [line.split()[0] for line in result.lines if not line.startswith(" ")] == [
         "kernel:",
         "train",
         "validation",
@@ -42,7 +55,8 @@ def test_a_plain_run_leaves_stdout_to_pipes_and_tells_people_on_stderr(split: Sp
     assert result.lines[-3:] == [
         f"wrote feats_split/{name}" for name in ("train.npy", "val.npy", "report.json")
     ]
-    assert "\x1b" not in result.err
+    refused = split("feats.parquet", "-v", "-q", "--force")
+    assert (refused.code, refused.lines[0]) == (2, "error: --quiet and --verbose contradict each other")
 
 
 def test_json_prints_the_report_as_it_was_written(split: Split, folder: Path) -> None:

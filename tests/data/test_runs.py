@@ -42,14 +42,20 @@ def test_a_run_is_read_back_in_every_format_it_can_be_written_in(tmp_path: Path,
     assert run.train.dtype == np.int64
     assert run.report == CONTENT
     assert json.loads(content_of(report_file(run.directory))) == CONTENT
-    assert run.paths["val"] == (tmp_path / "run" / f"val.{name}",)
+    assert run.paths["val"] == (tmp_path / "run" / ("split.json" if name == "json" else f"val.{name}"),)
 
 
 def test_all_index_files_of_a_part_are_listed_and_the_first_is_the_one_read(tmp_path: Path) -> None:
     directory = written(tmp_path, *FORMATS)
     (directory / "val.txt").write_text("7\n")
     run = load_run(directory, CONTENT)
-    assert [path.name for path in run.paths["val"]] == ["val.npy", "val.parquet", "val.txt"]
+    assert [path.name for path in run.paths["val"]] == [
+        "val.npy",
+        "val.parquet",
+        "val.txt",
+        "val.csv",
+        "split.json",
+    ]
     assert run.val.tolist() == [1, 3]
 
 
@@ -59,7 +65,10 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "is not a directory" in refusal(report_file, tmp_path / "file")[0]
     assert "has no report.json" in refusal(report_file, tmp_path)[0]
-    assert "has neither train.npy nor train.parquet nor train.txt" in refusal(load_run, tmp_path, CONTENT)[0]
+    assert (
+        "has neither train.npy nor train.parquet nor train.txt nor train.csv nor split.json"
+        in refusal(load_run, tmp_path, CONTENT)[0]
+    )
 
 
 def test_a_report_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from clustersplit_cli.data.runs import read_indices
+from clustersplit_cli.data.runs import part_file, read_indices
 from clustersplit_cli.data.side_files import (
     DROPPED,
     EXCLUDED,
     TRAIN,
     VAL,
     SideNames,
-    read_row_sides,
-    write_row_sides,
     write_sides,
 )
 from clustersplit_cli.data.writers import FORMATS, write_run
@@ -34,8 +32,8 @@ def test_every_format_holds_the_same_rows_as_from_a_list(tmp_path: Path) -> None
     assert {path.name for path in paths} == {path.name for path in (tmp_path / "list").iterdir()}
     for suffix in FORMATS:
         for part in parts:
-            mine, theirs = (tmp_path / folder / f"{part}.{suffix}" for folder in ("sides", "list"))
-            np.testing.assert_array_equal(read_indices(mine), read_indices(theirs))
+            mine, theirs = (part_file(tmp_path / folder, part, suffix) for folder in ("sides", "list"))
+            np.testing.assert_array_equal(read_indices(mine, part), read_indices(theirs, part))
             if suffix != "parquet":  # whose row groups depend on how it was written
                 assert mine.read_bytes() == theirs.read_bytes()
 
@@ -44,17 +42,6 @@ def test_a_side_without_rows_is_an_empty_file(tmp_path: Path) -> None:
     write_sides(tmp_path / "run", np.full(4, TRAIN, np.uint8), report=REPORT, formats=FORMATS)
     assert (tmp_path / "run" / "val.txt").read_bytes() == b""
     assert len(np.load(tmp_path / "run" / "val.npy")) == 0
-
-
-def test_parts_by_several_writers_are_read_back_in_order(tmp_path: Path) -> None:
-    for number, (start, stop) in reversed(list(enumerate([(0, 1500), (1500, 1501), (1501, 5000)]))):
-        write_row_sides(tmp_path, number, start, SIDES[start:stop])
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"part-0000{number}.parquet" for number in range(3)
-    ]
-    found = read_row_sides(tmp_path)
-    np.testing.assert_array_equal(found["train"], np.flatnonzero(SIDES == TRAIN))
-    np.testing.assert_array_equal(found["val"], np.flatnonzero(SIDES == VAL))
 
 
 def test_names_are_spelled_where_they_are_looked_at() -> None:

@@ -121,7 +121,7 @@ def test_an_empty_part_is_an_empty_file_in_every_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("formats", "message"), [(["csv"], "unknown output format 'csv'"), ([], "no output format is given")]
+    ("formats", "message"), [(["xml"], "unknown output format 'xml'"), ([], "no output format is given")]
 )
 def test_unknown_formats_are_a_usage_error(tmp_path: Path, formats: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:

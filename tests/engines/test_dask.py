@@ -22,7 +22,6 @@ from clustersplit_cli.cli.app import run
 from clustersplit_cli.cli.engine import layout_and_plan
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.row_labels import LabelsInMemory, files_of_sides, labels_of
-from clustersplit_cli.data.side_files import read_row_sides, write_row_sides
 from clustersplit_cli.engines import checks as claimed
 from clustersplit_cli.engines.descent import ShardedProblem, SplitByRule, descend, propose, side_sums
 from clustersplit_cli.engines.options import DASK, STREAM, EngineOptions
@@ -187,14 +186,12 @@ def test_a_shard_that_was_made_anew_behind_our_back_is_told_everything_again(
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["files that workers see", "files that they do not"])
-@pytest.mark.parametrize("form", ["rows", "npy"])
 def test_labels_are_read_where_the_rows_are_or_sent_once(
     tmp_path: Path,
     running: Any,
     wire_tap: Any,
     write: Callable[..., Path],
     shared: bool,
-    form: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not shared:
@@ -205,15 +202,9 @@ def test_labels_are_read_where_the_rows_are_or_sent_once(
         directory = tmp_path / f"run-{rows}"
         directory.mkdir()
         members = np.random.default_rng(0).random(rows) < 0.2
-        if form == "npy":
-            np.save(directory / "val.npy", np.flatnonzero(members))
-            np.save(directory / "train.npy", np.flatnonzero(~members))
-        else:
-            (directory / "rows").mkdir()
-            for number in range(3):
-                part = np.array_split(np.arange(rows), 3)[number]
-                write_row_sides(directory / "rows", number, int(part[0]), members[part].astype(np.uint8))
-        files = files_of_sides(directory, ["npy"] if form == "npy" else [])
+        np.save(directory / "val.npy", np.flatnonzero(members))
+        np.save(directory / "train.npy", np.flatnonzero(~members))
+        files = files_of_sides(directory, ["npy"])
         labels = as_labels(np.flatnonzero(members), rows)
         tap = wire_tap(running.address)
         engine_options = EngineOptions(DASK, scheduler=tap.address)
@@ -233,22 +224,25 @@ def test_labels_are_read_where_the_rows_are_or_sent_once(
         assert traffic[1] - traffic[0] < 0.4 * (sizes[1] - sizes[0])
 
 
-def test_the_command_writes_the_side_of_every_row_and_verifies(
+def test_the_command_writes_the_files_that_stream_writes_and_verifies(
     table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--nystrom", "60", "--effort", "fast", "--quiet"]
     on_cluster = ["--engine", "dask", "--scheduler", running.address]
     assert run(["split", str(table), *common, "--engine", "stream", "--out", str(tmp_path / "one")]) == 0
     assert run(["split", str(table), *common, *on_cluster, "--out", str(tmp_path / "two")]) == 0
-    assert {entry.name for entry in (tmp_path / "two").iterdir()} == {"report.json", "rows"}
-    sides = read_row_sides(tmp_path / "two" / "rows")
-    for side, rows in sides.items():
-        np.testing.assert_array_equal(rows, np.load(tmp_path / "one" / f"{side}.npy"))
+    names = ["report.json", "train.npy", "val.npy"]
+    assert sorted(entry.name for entry in (tmp_path / "two").iterdir()) == names
+    for name in names[1:]:
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
     assert run(["verify", str(tmp_path / "two"), "--quiet"]) == 0, capsys.readouterr().err
     assert run(["verify", str(tmp_path / "two"), "--quiet", "--rerun", *on_cluster]) == 0
     again = ["--format", "txt", "--force", "--out", str(tmp_path / "two")]
     assert run(["split", str(table), *common, *on_cluster, *again]) == 0
-    assert np.loadtxt(tmp_path / "two" / "val.txt", dtype=int).tolist() == sides["val"].tolist()
+    assert (
+        np.loadtxt(tmp_path / "two" / "val.txt", dtype=int).tolist()
+        == np.load(tmp_path / "one" / "val.npy").tolist()
+    )
 
 
 def test_sizes_of_folds_and_their_verification_are_those_of_one_process(

@@ -147,7 +147,7 @@ def test_the_verdict_says_when_there_is_nothing_to_gain_and_when_nothing_can_be_
     noisy = {RANDOM: [[0.50], [0.60]], ORACLE: [[0.70], [0.80]], CLUSTER: [[0.6], [0.55]]}
     unclear = protocol("train", runs(noisy), RANDOM)
     assert unclear.verdict == (
-        "no cluster split can be told from random:joint here: cluster-rbf:joint +2.5 ± 7.5 points",
+        "no cluster split differs significantly from random:joint here: cluster-rbf:joint +2.5 ± 7.5 points",
     )
 
 

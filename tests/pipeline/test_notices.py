@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import SplitOptions, check_options
-from clustersplit_cli.pipeline.local.engine import partition, prepared_split
+from clustersplit_cli.pipeline.baseline import baseline
+from clustersplit_cli.pipeline.local.engine import opened_local, partition, prepared_split
 from clustersplit_cli.pipeline.notices import notices
 from clustersplit_cli.pipeline.run import assess
 
@@ -57,15 +58,44 @@ def test_uneven_spreads_matter_to_an_rbf_kernel_without_standardizing(
     make_dataset: Maker, X: NDArray[Any]
 ) -> None:
     X = X / X.std(axis=0)
-    uneven, even = make_dataset(X * [1, 1, 101]), make_dataset(X * [1, 1, 99])
-    assert "spreads 101 times more" in warnings_of(uneven)["uneven_spreads"]
+    uneven, even = make_dataset(X * [1, 1, 3]), make_dataset(X * [1, 1, 1.9])
+    assert warnings_of(uneven)["uneven_spreads"].startswith(
+        "few of the 3 columns that vary have most of the variance (f2 81.8 %, f0 9.09 %, f1 9.09 %)"
+    )
     assert "--standardize zscore" in warnings_of(uneven)["uneven_spreads"]
     assert "uneven_spreads" not in warnings_of(even)
     assert "uneven_spreads" not in warnings_of(uneven, standardize="zscore")
     assert "uneven_spreads" not in warnings_of(uneven, standardize="l2")
     assert "uneven_spreads" not in warnings_of(uneven, kernel="linear")
     constant = make_dataset(np.column_stack([X, np.full(200, 0.1)]))
-    assert "uneven_spreads" not in warnings_of(constant)
+    assert warnings_of(constant) == {}
+
+
+def test_few_of_many_columns_may_have_most_of_the_variance_between_them(make_dataset: Maker) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 40))
+    two = make_dataset(X * np.r_[20.0, 20.0, np.ones(38)])
+    assert warnings_of(two)["uneven_spreads"].startswith("few of the 40 columns")
+    decaying = make_dataset(X * 0.95 ** np.arange(40))  # as after a PCA
+    assert warnings_of(decaying) == {}
+    seven = make_dataset(X[:, :7] * np.sqrt([0.46, 0.48, 0.002, 0.025, 1e-4, 0.014, 0.02]))
+    assert "uneven_spreads" in warnings_of(seven)
+    assert "uneven_spreads" not in warnings_of(make_dataset(X[:, :2] * [1, 2]))
+
+
+def test_a_column_that_few_rows_differ_in_is_named_where_it_would_weigh_as_much_as_the_others(
+    make_dataset: Maker,
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_001, 5))
+    X[:, 2] = 0.0
+    X[77, 2] = 255.0
+    dataset = make_dataset(X, label=rng.integers(0, 2, 20_001))
+    quick = {"nystrom": "20", "restarts": 1}
+    found = warnings_of(dataset, standardize="zscore", **quick)["nearly_constant_columns"]
+    assert found.startswith("1 column hardly varies but in few rows (f2), and --standardize zscore gives it")
+    assert "nearly_constant_columns" not in warnings_of(dataset, **quick)
+    X[77, 2], X[10_000:, 2] = 0.0, 1.0  # now half of the rows differ
+    assert warnings_of(make_dataset(X[:, :]), standardize="zscore", **quick).keys() <= {"degenerate_kernel"}
 
 
 def test_cells_too_small_for_a_validation_row_are_named(make_dataset: Maker, X: NDArray[Any]) -> None:
@@ -152,3 +182,27 @@ def test_a_split_no_better_than_random_ones_says_so(
     for dataset in nothing_to_choose.values():
         assert "not above that of random splits" in warnings_of(dataset, holdout="0.5")["not_above_random"]
     assert "not_above_random" in warnings_of(make_dataset(X * 1e4), gamma="1")  # all rows alone
+
+
+def test_whole_groups_that_leave_one_split_are_called_that(make_dataset: Maker, X: NDArray[Any]) -> None:
+    groups = np.repeat([0, 1, 2], [100, 60, 40])  # a fifth is the last of them
+    found = warnings_of(replace(make_dataset(X), together="group", units=groups))
+    assert "all 10 random splits that were drawn within the constraints are the same" in found["no_choice"]
+    assert "not_above_random" not in found
+    several = replace(make_dataset(X), together="group", units=np.repeat(range(10), 20))
+    assert "no_choice" not in warnings_of(several)
+
+
+def test_a_random_baseline_is_not_told_that_it_is_random(make_dataset: Maker, X: NDArray[Any]) -> None:
+    options = check_options(SplitOptions(certify="never", effort="fast", bound="never"))
+
+    def codes(strategy: str) -> set[str]:
+        with opened_local(make_dataset(X), options) as engine:
+            ((_, made),) = baseline(strategy, engine.without_search())
+        return {notice.code for notice in made.report.warnings}
+
+    assert codes("random") == set()
+    with opened_local(make_dataset(X), options) as engine:
+        context = engine.without_search().prepare(engine.survey())
+        drawn = context.measure(context.draw("random"))
+        assert [code for code, _ in notices(assess(context, drawn, {}))] == ["not_above_random"]

@@ -128,3 +128,45 @@ def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
         np.testing.assert_allclose(rest_squared(state)[0], measured.rest_squared, rtol=1e-6)
         again = context.portrait(context.measure(labels))
     assert again == portrait
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_values_and_distances_within_classes_are_those_of_their_definitions(
+    dataset: Dataset, folds: int | None
+) -> None:
+    if folds is None:
+        labels = (np.arange(N) % 5 == 0).astype(np.int64)
+        found: Portrait | PartsPortrait = portrait_of(dataset, labels.astype(bool), gamma="0.05")
+    else:
+        made = partition(dataset, options(gamma="0.05"), PartitionOptions(folds=folds), with_portrait=True)
+        assert made.portrait is not None
+        found, labels = made.portrait, made.parts.labels
+    k = folds or 2
+    distances = ((dataset.features[:, None] - dataset.features[None]) ** 2).sum(axis=2)
+    kernel = np.exp(-0.05 * distances)
+    codes = dataset.categories["label"].codes
+    assert (found.class_word, [each.value for each in found.classes]) == ("label", ["x", "y", "z"])
+    for code, each in enumerate(found.classes):
+        assert each.sizes == tuple(int((labels[codes == code] == part).sum()) for part in range(k))
+        for part, mmd in zip([1] if folds is None else range(k), each.mmd, strict=True):
+            one, other = (codes == code) & (labels == part), (codes == code) & (labels != part)
+            squared = (
+                kernel[np.ix_(one, one)].mean()
+                + kernel[np.ix_(other, other)].mean()
+                - 2 * kernel[np.ix_(one, other)].mean()
+            )
+            assert mmd == pytest.approx(squared**0.5, rel=1e-5)
+    for shown, feature in zip(found.distributions, found.features, strict=False):
+        assert shown.name == feature.name
+        values = dataset.features[:, "abcde".index(shown.name)]
+        inside = np.clip(values, shown.low, np.nextafter(shown.high, -np.inf))
+        edges = np.linspace(shown.low, shown.high, len(shown.shares[0]) + 1)
+        for part, shares in enumerate(shown.shares):
+            counts, _ = np.histogram(inside[labels == part], edges)
+            np.testing.assert_allclose(shares, counts / counts.sum(), atol=1e-12)
+
+
+def test_a_side_without_rows_of_a_class_has_no_distance(dataset: Dataset) -> None:
+    members = (dataset.categories["label"].codes == 0) & (np.arange(N) < 30)
+    found = portrait_of(dataset, members)
+    assert [each.mmd[0] is None for each in found.classes] == [False, True, True]

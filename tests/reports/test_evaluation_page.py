@@ -116,9 +116,11 @@ def test_trials_that_failed_are_named_and_their_words_stay_text(report: Evaluati
 
 
 def test_the_headline_leaves_the_numbers_of_an_unclear_result_to_the_table(report: EvaluationReport) -> None:
-    said = "no cluster split can be told from random:joint here: cluster-rbf:joint +0.1 ± 0.4 points"
+    said = (
+        "no cluster split differs significantly from random:joint here: cluster-rbf:joint +0.1 ± 0.4 points"
+    )
     changed = replace(report, protocols=(replace(report.protocols[0], verdict=(said,)),))
-    assert headline(changed) == "No cluster split can be told from random:joint."
+    assert headline(changed) == "No cluster split differs significantly from random:joint."
 
 
 def test_the_charts_leave_the_oracle_out_where_it_has_no_split(report: EvaluationReport) -> None:

@@ -14,7 +14,15 @@ from clustersplit_cli.reports.html import render_html
 from clustersplit_cli.reports.html_page import check_available
 from clustersplit_cli.reports.html_words import cells_by_distance, headline, heat_map, tiles
 from clustersplit_cli.reports.json_report import render_json
-from clustersplit_cli.reports.portrait import Category, FeatureShift, Portrait, RowMap, RowWitness
+from clustersplit_cli.reports.portrait import (
+    Category,
+    ClassDistance,
+    Distribution,
+    FeatureShift,
+    Portrait,
+    RowMap,
+    RowWitness,
+)
 from clustersplit_cli.reports.summary import CellSummary, ConstraintsSummary, Report
 
 SIX_MEGABYTES = 6_000_000
@@ -44,6 +52,9 @@ def make_portrait(n: int = 40) -> Portrait:
         n_features=2,
         like_val=(row,),
         like_train=(replace(row, part=0, witness=-0.2),),
+        distributions=(Distribution("<f>1", -2.0, 3.0, ((0.25, 0.75), (1.0, 0.0))),),
+        classes=(ClassDistance("<cat>", (10, 5), (0.5,)), ClassDistance("dog", (3, 0), (None,))),
+        class_word="label",
     )
 
 
@@ -126,6 +137,10 @@ def test_every_part_of_the_report_is_on_the_page(troubled_report: Report) -> Non
         "-1.50",
         "under the Nyström kernel",
         "120 excluded, 3 dropped as not finite",
+        "M0 72V54.0H120.0V18.0H240.0V72",
+        "<b>&lt;f&gt;1</b>",
+        "&lt;cat&gt;",
+        "How far apart within each label",
         "0f0f0f0f",
     ):
         assert text in page, text

@@ -20,15 +20,24 @@ from clustersplit_cli.reports.summary import (
     Plan,
     RandomBaseline,
     Report,
+    SubsampleMMD,
 )
 from clustersplit_cli.reports.terminal import render_plan, render_summary, render_warnings
 
 OUTPUTS = (Path("gas_split/train.npy"), Path("gas_split/val.npy"))
 
 
-def shown(report: Report, outputs: Sequence[Path] = OUTPUTS, *, width: int = 100, **settings: object) -> str:
+def shown(
+    report: Report,
+    outputs: Sequence[Path] = OUTPUTS,
+    *,
+    width: int = 100,
+    verbose: bool = True,
+    **settings: object,
+) -> str:
     file = io.StringIO()
-    render_summary(report, outputs, console=Console(file=file, width=width, **settings))  # type: ignore[arg-type]
+    console = Console(file=file, width=width, **settings)  # type: ignore[arg-type]
+    render_summary(report, outputs, console=console, verbose=verbose)
     return file.getvalue()
 
 
@@ -62,7 +71,7 @@ def test_a_troubled_run_shows_what_is_wrong(troubled_report: Report) -> None:
         left out      120 rows excluded, 3 rows dropped as not finite
         MMD           0.4821, 12.3 times the random mean, 403 sd above it
         random MMD    0.03920 (sd 0.0011), mean of 100 splits with the same quotas
-        exact kernel  MMD^2 0.2311 (se 0.0042), unbiased on 2,000 rows
+        exact kernel  MMD between 0.4719 and 0.4894 (95%), estimated on 2,000 rows
         bound         at least 88% of the best possible, MMD at most 0.5478, for the Nystrom kernel only
         objective     psi 812.3, 79.6% of the total scatter, 2 lloyd + 1 polish steps, not converged
         constraints   23 of 28 cells satisfied
@@ -78,6 +87,49 @@ def test_a_troubled_run_shows_what_is_wrong(troubled_report: Report) -> None:
         wrote gas_split/train.npy
         wrote gas_split/val.npy
         """)
+
+
+def test_the_summary_is_four_lines_unless_more_is_asked_for(report: Report) -> None:
+    bounded = replace(report, bound=Bound(0.5478, 0.8799, "exact"))
+    text = shown(bounded, verbose=False)
+    assert text == dedent("""\
+        rows         1,648 train, 413 validation (20.0%)
+        MMD          0.4821, 12.3 times the random mean of 0.03920,
+                     at least 87% of the best possible (0.5478)
+        constraints  2 of 2 cells satisfied
+        wrote gas_split: train.npy, val.npy
+        """)
+    assert len(shown(bounded, verbose=False, width=140).splitlines()) == 4
+    assert shown(report, verbose=False).splitlines()[1].endswith("the random mean of 0.03920")
+
+
+def test_the_summary_hides_nothing_that_went_wrong(troubled_report: Report) -> None:
+    text = shown(troubled_report, verbose=False, width=100)
+    assert text == dedent("""\
+        rows         1,648 train, 413 validation (20.0%)
+        left out     120 rows excluded, 3 rows dropped as not finite
+        MMD          0.4821, 12.3 times the random mean of 0.03920,
+                     at least 88% of the best possible (0.5478), approximated with 2,000 landmarks
+        constraints  23 of 28 cells satisfied
+                     label=gas [0], domain=0: 3 of 90, wanted 17 to 19
+                     label=gas [1], domain=1: 3 of 90, wanted 17 to 19
+                     label=gas [2], domain=2: 3 of 90, wanted 17 to 19
+                     and 2 more
+        certificate  not optimal by threshold, gap 0.0029, fractional
+        warning: 1 of 1 starts did not converge; raise --max-iter
+        warning: columns [f0] and [f1] differ in spread by 182,434 times; use --standardize zscore
+        wrote gas_split: train.npy, val.npy
+        """)
+
+
+def test_one_unit_is_shown(troubled_report: Report) -> None:
+    """An MMD squared stands nowhere beside an MMD, not even where its estimate is negative."""
+    below = replace(
+        troubled_report, mmd=replace(troubled_report.mmd, subsample=SubsampleMMD(-0.0001, 0.0002, 500))
+    )
+    assert row(below, "exact kernel") == "MMD between 0 and 0.01732 (95%), estimated on 500 rows"
+    for verbose in (True, False):
+        assert "MMD^2" not in shown(below, verbose=verbose)
 
 
 @pytest.mark.parametrize("width", range(60, 201, 7))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,9 @@ from clustersplit_cli.cli.engine import choose_if_readable, engine_options
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output, stem
 from clustersplit_cli.cli.request import inputs_of, read_request
-from clustersplit_cli.cli.run import opened, show_result
-from clustersplit_cli.data.destination import check_destination, is_complete, output_error
+from clustersplit_cli.cli.run import directory_of_directories, opened, show_result
 from clustersplit_cli.data.readers import load
-from clustersplit_cli.errors import OutputError, UsageError
+from clustersplit_cli.errors import UsageError
 from clustersplit_cli.pipeline import baseline as baselines
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
         outputs: dict[str | None, Output] = {None: output, given["leave"]: output}
         domain = domains[0] if domains else None
         if in_turn:
-            stack.enter_context(_directory_of_directories(output, inputs))
+            stack.enter_context(directory_of_directories(output, inputs))
             for name in baselines.domains_to_leave(domain, None):
                 outputs[name] = _below(output, name)
                 outputs[name].prepare(inputs, console)
@@ -69,7 +68,7 @@ def _run(strategy: str, features: Path, given: dict[str, Any]) -> None:
         )
         written = [(split, rows.write(outputs[left_out], split)) for left_out, split in made]
     for split, paths in written:
-        show_result(split.report, paths, quiet=given["quiet"], console=console)
+        show_result(split.report, paths, given, console=console)
 
 
 def load_with_domains(
@@ -110,24 +109,3 @@ def _below(output: Output, domain: str) -> Output:
     spelled = "".join(f"%{ord(c):02X}" if c in "/%" or not c.isprintable() else c for c in domain)
     spelled = f"%2E{spelled[1:]}" if spelled.startswith(".") else spelled or "%00"
     return replace(output, directory=output.directory / spelled)
-
-
-@contextmanager
-def _directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[None]:
-    """Make the directory that holds one for every domain; if the block fails, an empty one is removed."""
-    path = output.directory
-    assert path is not None
-    if is_complete(path):
-        raise OutputError(f"{path} is an earlier run of one split", hint="choose another --out")
-    if not path.is_dir():
-        check_destination(path, force=False, inputs=inputs)
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise output_error(path, error) from error
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            path.rmdir()
-        raise

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,13 +13,14 @@ from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import print_to_stdout
 from clustersplit_cli.cli.request import read_request
-from clustersplit_cli.data.readers import peek
+from clustersplit_cli.data.readers import load, peek
 from clustersplit_cli.data.readers.categories import restrict
 from clustersplit_cli.data.subset import keep_rows
-from clustersplit_cli.errors import InputError, UsageError
+from clustersplit_cli.errors import InputError, UsageError, readable
 from clustersplit_cli.options import is_count
 from clustersplit_cli.pipeline import compare as comparing
 from clustersplit_cli.pipeline.compare import Evaluation
+from clustersplit_cli.pipeline.mmd.groups import aligned
 from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.strategy_comparison import render_comparison
 from clustersplit_cli.reports.terminal import render_notices
@@ -33,6 +35,8 @@ def run(context: typer.Context) -> None:
     given = dict(context.params)
     checked = checked_options(given)
     evaluation_domain = given["evaluation_domain"]
+    if evaluation_domain is not None and given["evaluation"] is not None:
+        raise UsageError("--evaluation and --evaluation-domain are both given", hint="give one of them")
     counts = _numbers(given["classes"])
     request = read_request(given["features"], {**given, "id": None})
     console = stderr_console()
@@ -41,6 +45,8 @@ def run(context: typer.Context) -> None:
         evaluation = None
         if evaluation_domain is not None:
             dataset, domains, evaluation = _take_out(dataset, domains, evaluation_domain)
+        elif given["evaluation"] is not None:
+            dataset, evaluation = _read_outside(dataset, given, progress)
         found = comparing.compare(
             dataset,
             checked,
@@ -90,6 +96,17 @@ def _take_out(
     if kept.sum() < 2:
         raise InputError(f"only {kept.sum()} rows are left without {name}", hint="choose another domain")
     return keep_rows(dataset, kept), restrict(domains, kept), Evaluation(name, dataset.features[~kept])
+
+
+def _read_outside(
+    dataset: Dataset, given: Mapping[str, Any], progress: Progress
+) -> tuple[Dataset, Evaluation]:
+    """Read the evaluation rows from a file of their own, with the features of the development set."""
+    nothing = dict.fromkeys(("label", "domain", "label_file", "domain_file", "metadata", "exclude", "id"))
+    request = read_request(given["evaluation"], {**given, **nothing, "stratify": ["none"]})
+    (_, features), notes = aligned([dataset, load(request, progress)])
+    name = readable(str(given["evaluation"]))
+    return replace(dataset, notes=(*dataset.notes, *notes)), Evaluation(name, features)
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

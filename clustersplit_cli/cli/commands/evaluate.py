@@ -177,6 +177,7 @@ def _config(
         "columns": list(dataset.feature_columns),
         "exclude": list(given["exclude"] or ()),
         "drop_invalid": given["drop_invalid"],
+        "impute": given["impute"],
         "jobs": plan.jobs,
     }
 

@@ -195,6 +195,6 @@ def check_gates(report: MMDReport, gates: Gates) -> None:
             )
         )
         raise CheckFailedError(
-            f"the split is not valid: the MMD of train and val is {between}, but to evaluation it is "
+            f"worst-case check failed: the MMD of train and val is {between}, but to evaluation it is "
             f"{others[0]} from train and {others[1]} from val"
         )

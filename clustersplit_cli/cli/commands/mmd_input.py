@@ -126,7 +126,7 @@ class MMDInput:
         if self.run is not None:
             sides = self.run.train, self.run.val
         elif self.given["train"] is not None:
-            sides = read_indices(self.given["train"]), read_indices(self.given["val"])
+            sides = read_indices(self.given["train"], "train"), read_indices(self.given["val"], "val")
         if not any(request.exclude for request in requests):  # only reading tells how many rows are left
             self.check_memory()
         datasets = [load(request, progress) for request in requests]
@@ -168,6 +168,7 @@ class MMDInput:
             "domain": given["domain"],
             "exclude": list(given["exclude"] or ()),
             "drop_invalid": given["drop_invalid"],
+            "impute": given["impute"],
             "exact": given["exact"],
         }
 
@@ -375,6 +376,8 @@ def _sides(task: MMDInput, n_rows: int) -> GivenSides:
     """The side of every row, from whatever the user named."""
     if task.run is None:
         train, val = task.given["train"], task.given["val"]
-        return given_sides(read_indices(train), read_indices(val), n_rows, files_of_pair(train, val))
+        return given_sides(
+            read_indices(train, "train"), read_indices(val, "val"), n_rows, files_of_pair(train, val)
+        )
     files = files_of_sides(task.run.directory, stated_formats(task.run.report["config"]))
     return given_sides(task.run.train, task.run.val, n_rows, files)

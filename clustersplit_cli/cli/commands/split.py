@@ -11,7 +11,7 @@ from clustersplit_cli.cli.options import checked_options, was_said
 from clustersplit_cli.cli.output import Output
 from clustersplit_cli.cli.replay import with_earlier_options
 from clustersplit_cli.cli.request import read_request
-from clustersplit_cli.cli.run import find_and_write, named_parts, run_partition
+from clustersplit_cli.cli.run import find_and_write, named_parts, run_partition, run_several
 from clustersplit_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def run(context: typer.Context) -> None:
     """Split a feature file into two parts, or into named ones."""
     given = with_earlier_options(context, context.params["config"])
+    if given["n_splits"] is not None:
+        return run_several(given, given["n_splits"])
     if given["parts"] is not None:
         if given["target"] is not None:
             raise UsageError(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # A run directory has its own configuration; its files may have moved.
 _MOVABLE = ("label_file", "domain_file", "metadata", "force_train", "force_val")
 _ONLY_FOR_OTHERS = (
-    *("train", "val", "columns", "label", "domain", "exclude", "drop_invalid"),
+    *("train", "val", "columns", "label", "domain", "exclude", "drop_invalid", "impute"),
     *("holdout", "stratify", "tolerance", "rounding", "label_bins", "keep_together"),
 )
 _ONLY_FOR_RUNS = ("features", "target", "rerun")
@@ -163,4 +163,4 @@ def _engine(
 def _unsaid() -> dict[str, Any]:
     """Reading options that a run did not use."""
     nothing = dict.fromkeys(("columns", "label", "domain", "stratify", "exclude", "id", *_MOVABLE))
-    return {**nothing, "drop_invalid": False}
+    return {**nothing, "drop_invalid": False, "impute": "none"}

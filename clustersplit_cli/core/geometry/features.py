@@ -23,6 +23,11 @@ BLOCK_BYTES = 8 << 20
 """Size of the float64 block in which whole-matrix statistics are accumulated."""
 
 
+SPREADS_NAMED = 3
+NEARLY_CONSTANT_COLUMN = 0.01
+"""Deviation over the reach of values of a column in which one row in 10,000 differs from all others."""
+
+
 @dataclass(frozen=True)
 class Affine:
     """Column-wise `(x - shift) * scale`."""
@@ -122,7 +127,9 @@ class Features:
 class Moments:
     """Column means and standard deviations, and the largest absolute entry.
 
-    `rest` is what the means lack for being rounded. On request also the squared length of every row less the
+    `rest` is what the means lack for being rounded, `reach` the largest less the least value of every column,
+    and `lowest` the smallest entry.
+    On request also the squared length of every row less the
     mean, and the sum of these rows: not quite zero.
     """
 
@@ -132,6 +139,8 @@ class Moments:
     squares: NDArray[np.float64] | None = None
     remainder: NDArray[np.float64] | None = None
     rest: NDArray[np.float64] | None = None
+    reach: NDArray[np.float64] | None = None
+    lowest: float = 0.0
 
     @property
     def total_variance(self) -> float:
@@ -153,18 +162,22 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
     blocks = features.row_tiles()
     first = features.block(0, 1, dtype=np.float64)[0]
 
-    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def column_sum(tile: tuple[int, int]) -> tuple[NDArray[np.float64], ...]:
         block = features.block(*tile, dtype=np.float64)
-        peak = np.maximum(block.max(axis=0), -block.min(axis=0))
+        low, high = block.min(axis=0), block.max(axis=0)
         with np.errstate(over="ignore"):
             block -= first
         # Divided before they are summed, so that values near the end of float64's range do not overflow.
-        return np.full(len(block), 1.0 / n) @ block, peak
+        return np.full(len(block), 1.0 / n) @ block, low, high
 
-    offset, largest = np.zeros(d), np.zeros(d)
-    for part, peak in workers.map(column_sum, blocks):
+    offset, least, most = np.zeros(d), first.copy(), first.copy()
+    for part, low, high in workers.map(column_sum, blocks):
         offset += part
-        np.maximum(largest, peak, out=largest)
+        np.minimum(least, low, out=least)
+        np.maximum(most, high, out=most)
+    largest = np.maximum(most, -least)
+    with np.errstate(over="ignore"):
+        reach = most - least
     mean = first + offset
     # Squaring in units of a power of two near the column's largest entry is exact and stays in range.
     unit = np.ldexp(1.0, np.minimum(np.frexp(largest)[1], 1020))
@@ -195,4 +208,53 @@ def moments(features: Features, workers: Workers, *, by_row: bool = False) -> Mo
     rest = (first - mean) + offset
     # Squares were taken of distances from the rounded mean.
     deviation = np.sqrt(np.maximum(scatter / n - (rest / unit) ** 2, 0.0)) * unit
-    return Moments(mean, deviation, largest_entry, squares, summed if by_row else None, rest)
+    return Moments(
+        mean,
+        deviation,
+        largest_entry,
+        squares,
+        summed if by_row else None,
+        rest,
+        reach,
+        float(least.min(initial=0.0)),
+    )
+
+
+@dataclass(frozen=True)
+class ColumnSpreads:
+    """How the columns of the features share their variance.
+
+    Attributes
+    ----------
+    varying : columns that are not constant.
+    largest : shares of the total variance of the widest columns, largest first, and their places.
+    effective : columns of equal variance that would share it as unevenly: one over the sum of squared shares.
+    nearly_constant : places of columns that hardly any row differs in.
+    """
+
+    varying: int
+    largest: tuple[tuple[int, float], ...]
+    effective: float
+    nearly_constant: tuple[int, ...]
+
+    @classmethod
+    def of(cls, deviation: NDArray[np.float64], reach: NDArray[np.float64] | None = None) -> ColumnSpreads:
+        """Compare columns by their deviations, and each with the reach of its values if that is known."""
+        varying = deviation > 0
+        scaled = deviation / deviation.max(initial=0.0) if varying.any() else deviation
+        shares = scaled**2 / max(float((scaled**2).sum()), np.finfo(float).tiny)
+        widest = np.argsort(-shares.round(9), kind="stable")[:SPREADS_NAMED]
+        near = varying & (deviation < NEARLY_CONSTANT_COLUMN * (0.0 if reach is None else reach))
+        return cls(
+            int(varying.sum()),
+            tuple((int(column), float(shares[column])) for column in widest),
+            1.0 / max(float((shares**2).sum()), np.finfo(float).tiny),
+            tuple(np.flatnonzero(near).tolist()),
+        )
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether one column, or few of many, have most of the variance."""
+        few = max(self.varying / 10, min(3.0, self.varying / 3))
+        most = max(0.5, min(0.9, 2 / max(self.varying, 1)))
+        return self.varying > 1 and (self.largest[0][1] > most or self.effective < few)

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.geometry.features import Affine, Features, Floats, Moments, moments, unit_rows
+from clustersplit_cli.core.geometry.features import (
+    Affine,
+    ColumnSpreads,
+    Features,
+    Floats,
+    Moments,
+    moments,
+    unit_rows,
+)
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.errors import InputError, UsageError
 
-KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial")
+KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto")
 STATIONARY = ("rbf", "laplacian")
 """Kernels of the difference of two rows alone: 1 on the diagonal, and everywhere between 0 and 1."""
 WIDTH_RULES = ("scale", "1/d", "median")
@@ -74,7 +82,7 @@ class Kernel:
     @property
     def is_nonnegative(self) -> bool:
         """Whether no kernel value can be negative."""
-        return self.is_stationary and self.origin is None
+        return self.name == "tanimoto" or (self.is_stationary and self.origin is None)
 
     @property
     def is_stationary(self) -> bool:
@@ -130,6 +138,8 @@ class Kernel:
             return half_squares(rows)
         if self.name == "laplacian":
             return np.asarray(np.abs(rows).sum(axis=1))
+        if self.name == "tanimoto":
+            return np.asarray(2.0 * half_squares(rows), rows.dtype)
         if self.origin is None:
             return np.zeros(len(rows), rows.dtype)
         assert self.gamma is not None
@@ -161,6 +171,11 @@ class Kernel:
                 np.power(products, self.degree, out=out)
             else:
                 out[...] = self._polynomial(products, terms[0][:, None], terms[1][None, :])
+        elif self.name == "tanimoto":
+            union = terms[0][:, None] + terms[1][None, :]
+            union -= products
+            products[union <= 0] = 1.0  # two rows of zeros are the same
+            np.divide(products, np.where(union > 0, union, 1.0), out=out, casting="same_kind")
         elif out is not products:
             out[...] = products
         return out
@@ -225,14 +240,14 @@ def half_squares(rows: Floats) -> NDArray[np.floating[Any]]:
 class Prepared:
     """Features mapped so that the kernel's formula applies to them, and what was found on the way.
 
-    `spread_ratio` is the largest column standard deviation over the smallest non-zero one, after
-    standardizing. `moments` are those of the features before they were centred, where rows were looked at.
+    `spreads` are those of the columns after standardizing.
+    `moments` are those of the features before they were centred, where rows were looked at.
     `width` is gamma times the total variance (laplacian: total deviation); None where there is no gamma.
     """
 
     kernel: Kernel
     features: Features
-    spread_ratio: float
+    spreads: ColumnSpreads
     moments: Moments | None = None
     width: float | None = None
 
@@ -394,8 +409,7 @@ def prepare_with(
     d = features.shape[1]
     total_variance = found.total_variance
     _refuse_unusable(found, n)
-    varying = found.deviation[found.deviation > 0]
-    spread_ratio = float(varying.max() / varying.min())
+    spreads = ColumnSpreads.of(found.deviation, found.reach)
     width = None
     is_turned = unit_rows in features.steps
     fits_float32 = not is_turned or (total_variance > LEAST_FLOAT32_TURN and _start_near_zero(features))
@@ -411,6 +425,16 @@ def prepare_with(
         if not 1 / LARGEST_VALUE < total_variance < LARGEST_VALUE:
             raise _not_squared(found)
         in_range = fits_float32 and 1e-15 < total_variance < 1e30 and found.largest < 1e15
+    elif name == "tanimoto":
+        if found.lowest < 0:
+            raise InputError(
+                f"the tanimoto kernel compares counts, and a feature is {found.lowest:.3g}",
+                hint="use features that are not negative, without --standardize zscore, or --kernel cosine",
+            )
+        kernel = Kernel(name)
+        if not found.largest < LARGEST_VALUE**0.5:
+            raise _not_squared(found)
+        in_range = fits_float32 and not features.steps and 1e-6 < found.largest < 1e6
     else:
         is_laplacian = name == "laplacian"
         spread = float(found.deviation.sum()) if is_laplacian else total_variance
@@ -443,7 +467,7 @@ def prepare_with(
         centre = found.mean.astype(precision).astype(np.float64)
         kernel = Kernel(name, gamma=factor, degree=degree, origin=centre)
         features = features.then(Affine(centre, 1.0))
-    return Prepared(kernel, Features(features.raw, features.steps, precision), spread_ratio, width=width)
+    return Prepared(kernel, Features(features.raw, features.steps, precision), spreads, width=width)
 
 
 def _start_near_zero(features: Features) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from clustersplit_cli.core.constraints.quotas import ValidationQuotas
-from clustersplit_cli.core.geometry.features import Features, Floats
+from clustersplit_cli.core.geometry.features import ColumnSpreads, Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.protocol import ByProducts
@@ -62,8 +62,7 @@ def prepare_sparse(raw: Any, kernel: str, standardize: str) -> Prepared:
         lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
         rows = rows.multiply(1.0 / np.where(lengths > 0, lengths, 1.0)[:, None]).tocsr()
     spread = _deviations(rows)
-    varying = spread[spread > 0]
-    if not len(varying):
+    if not spread.any():
         raise InputError(
             "all features are constant, so every split has an MMD of zero", hint="choose other features"
         )
@@ -73,7 +72,7 @@ def prepare_sparse(raw: Any, kernel: str, standardize: str) -> Prepared:
             f"sparse features vary by too little around their mean: less than {LEAST_SPREAD:g} of its square",
             hint="make the features dense first, or subtract the mean",
         )
-    return Prepared(Kernel(kernel), features, float(varying.max() / varying.min()))
+    return Prepared(Kernel(kernel), features, ColumnSpreads.of(spread))
 
 
 def _deviations(rows: Any) -> NDArray[np.float64]:

@@ -62,8 +62,9 @@ def by_definition(
     whole = raw.astype(np.float64)
     spelled = SpelledKernel(kernel, gamma, degree, standardize, *_column_statistics(whole, standardize))
     rows = spelled.rows(whole)
-    centre = rows.mean(axis=0)
-    rows -= centre  # no distance and no MMD changes; less is lost to rounding
+    # No distance and no MMD changes, and less is lost to rounding; a tanimoto kernel has a zero of its own.
+    centre = rows.mean(axis=0) * (kernel != "tanimoto")
+    rows -= centre
     if centred:
         spelled = replace(spelled, origin=centre)
     if landmarks is not None:
@@ -121,6 +122,9 @@ class SpelledKernel:
             apart = [np.expm1(-of_rows) for of_rows in from_origin]
             return np.asarray(np.expm1(exponents) - apart[0][:, None] - apart[1][None, :])
         product = left @ right.T
+        if self.kernel == "tanimoto":
+            union = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - product
+            return np.asarray(np.where(union > 0, product / np.where(union > 0, union, 1.0), 1.0))
         if self.kernel == "polynomial":
             return self._polynomial(left, right, product)
         return np.asarray(product)

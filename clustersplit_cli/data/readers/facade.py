@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clustersplit_cli.data.dataset import ColumnUse, Dataset, Extent, ReadRequest, TargetRows
+from clustersplit_cli.data.dataset import MEDIAN, ColumnUse, Dataset, Extent, ReadRequest, TargetRows
 from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.arrays import PlainArraySource
@@ -127,6 +127,8 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         pins = read_pins(request, ids, n_rows, rows)
         matrix = matrices.read_matrix(inputs.features, features, kept, progress)
         names = features.feature_names(matrix.shape[1])
+        if request.impute == MEDIAN:
+            notes += matrices.impute_median(matrix, names)
         finite = matrices.finite_rows(matrix)
         n_dropped = len(finite) - int(finite.sum())
         dropped = rows[~finite]
@@ -137,6 +139,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
                 len(finite) - n_dropped,
                 f"{n_dropped} of {len(finite)} rows have features that are not finite",
             )
+            notes += (matrices.dropping(matrix, finite, names, categories),)
             matrix, rows = matrices.drop_rows(matrix, finite), rows[finite]
             categories = {word: restrict(column, finite) for word, column in categories.items()}
             units = None if units is None else np.unique(units[finite], return_inverse=True)[1].reshape(-1)

@@ -159,9 +159,10 @@ class LocalPartition(LocalContext):
         values: list[float] = []
         rest: list[NDArray[np.float64]] = []
         streams = deepcopy(self.streams.baseline)
-        ssq_total = found.measured.ssq_total
+        ssq_total, are_one = found.measured.ssq_total, True
         for first in range(0, len(streams), BATCH):
             drawn = [self.random(stream) for stream in streams[first : first + BATCH]]
+            are_one &= all(np.array_equal(labels, found.labels) for labels in drawn)
             state = measure(geometry, np.stack(drawn, axis=1), k, geometry.search_dtype)
             sizes = state.sizes.astype(np.float64)
             pairs = (sizes.sum(axis=1) ** 2 - (sizes**2).sum(axis=1)) / 2
@@ -169,7 +170,7 @@ class LocalPartition(LocalContext):
             values += np.sqrt(squared).tolist()
             rest.append(np.sqrt(rest_squared(state)))
         mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
-        return RandomMMD(len(values), mean, sd, tuple(values), np.concatenate(rest))
+        return RandomMMD(len(values), mean, sd, tuple(values), np.concatenate(rest), are_one)
 
     def subsample(self, found: LocalFound) -> SubsampleEstimate | None:
         """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""

@@ -97,7 +97,7 @@ def compare(
                 known=known,
                 progress=progress,
             )
-    notes += about_kernel(prepared, spread, options.standardize)
+    notes += about_kernel(prepared, spread, options.standardize, comparison.feature_names)
     notes += about_comparison(comparison, measured, plan, question, chosen=options.nystrom != "auto")
     findings = Findings(
         comparison,

@@ -33,6 +33,7 @@ from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile, TargetRows
 from clustersplit_cli.data.destination import Destination
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
+from clustersplit_cli.data.readers.matrix import about_dropped
 from clustersplit_cli.data.readers.naming import as_url, report_path
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples
@@ -579,7 +580,7 @@ class ShardedContext:
         kernel, n = ahead.prepared.kernel, ahead.surveyed.n
         spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
         moments = ahead.surveyed.moments
-        shift = moments.mean
+        shift = moments.mean * (kernel.name != "tanimoto")  # which has a zero of its own
         if options.standardize == "zscore":
             deviation = np.where(moments.deviation > 0, moments.deviation, 1.0)
             spelled = replace(spelled, mean=moments.mean, rest=moments.rest, deviation=deviation)
@@ -749,8 +750,13 @@ def nameless(layout: Layout) -> Dataset:
 def surveyed_dataset(layout: Layout, found: Counted, prints: Fingerprints | None) -> Dataset:
     """The dataset without its rows: what was found out about it; files behind a URL have no hashes."""
     unhashed = tuple(InputFile(report_path(s.path), "features", s.bytes, None) for s in layout.stamps)
+    dropped: tuple[tuple[str, str], ...] = ()
+    if found.in_columns is not None:
+        names, words = layout.feature_names, tuple(layout.family)
+        dropped = (about_dropped(found.in_columns, names, words, found.cells, found.lost),)
     return replace(
         nameless(layout),
+        notes=(*layout.notes, *dropped),
         n_excluded=found.n_excluded,
         n_dropped=found.n_invalid,
         read_from=(lambda: unhashed) if prints is None else prints.files,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -28,6 +28,7 @@ from clustersplit_cli.core.geometry.protocol import choose_landmarks, shuffled
 from clustersplit_cli.core.geometry.pseudo_inverse import inverse_root
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.data.readers.categories import no_value, value_never_occurs
+from clustersplit_cli.data.readers.matrix import CURE_OF_INVALID
 from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.row_groups import Layout, read_batches
 from clustersplit_cli.engines import samples
@@ -194,7 +195,7 @@ def prepare_kernel(
         spread = None
         if "spread" in wanted:
             seen = Features(at_hand.rows(wanted["spread"]), whole.steps, whole.dtype)
-            spread = off_diagonal_spread(Prepared(prepared.kernel, seen, 1.0), np.random.default_rng(0))
+            spread = off_diagonal_spread(replace(prepared, features=seen), np.random.default_rng(0))
         prepared = prepared.resolving(spread)
         whole = Features(at_hand.raw, prepared.features.steps, prepared.features.dtype)
     with watch.step("kernel"):
@@ -259,7 +260,13 @@ def _standardized(raw: Features, options: CheckedOptions, surveyed: Surveyed) ->
         largest = np.maximum(
             np.abs(surveyed.found.columns.low - found.mean), np.abs(surveyed.found.columns.high - found.mean)
         )
-        after = Moments(np.zeros_like(scale), varies.astype(np.float64), float((largest * scale).max()))
+        after = Moments(
+            np.zeros_like(scale),
+            varies.astype(np.float64),
+            float((largest * scale).max()),
+            reach=None if found.reach is None else found.reach * scale,
+            lowest=float(((surveyed.found.columns.low - found.mean) * scale).min()),
+        )
         return _Standardized(unit_variance(raw, found), after)
     features = raw
     if options.standardize == "l2":
@@ -310,7 +317,7 @@ def _refuse(layout: Layout, found: Found) -> None:
         raise InputError(
             f"{found.n_invalid} of {kept} rows of {shown(layout.path)} have missing, NaN or infinite "
             f"features: {', '.join(found.invalid[:3])}{more}",
-            hint="leave those rows out with --drop-invalid; row numbers stay as they are in the file",
+            hint=CURE_OF_INVALID,
         )
     if kept < 2:
         left_out = f"only {kept} of {layout.n_rows} rows are left"

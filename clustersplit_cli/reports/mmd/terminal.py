@@ -60,7 +60,7 @@ def _other_pairs(report: MMDReport) -> list[Row]:
 
 
 def _estimate(pair: PairSummary, report: MMDReport) -> tuple[str, ...]:
-    clauses = [_number(pair.value), f"squared {_number(pair.squared)}"]
+    clauses = [_number(pair.value)]
     if report.estimator != "biased":
         clauses.append(report.estimator)
     if pair.cells is not None:
@@ -74,10 +74,15 @@ def _validity(report: MMDReport) -> Row | None:
     found = report.validity
     if found is None:
         return None
+    apart, outside = found.train_val, (found.train_evaluation, found.val_evaluation)
+    farthest = max((value for value in outside if value is not None), default=None)
+    said = "" if apart is None else f" ({human_number(apart, 3)})"
+    there = "" if farthest is None else f" ({human_number(farthest, 3)})"
     if found.valid:
-        words = ("train and val are further apart than either is from evaluation",)
-        return Row("valid", ("yes", *words), "bold green")
-    return Row("valid", ("no", "evaluation is as far from train or val as they are apart"), "bold red")
+        words = f"validation is farther from training{said} than the evaluation rows are from either{there}"
+        return Row("worst case", ("check passed", words), "bold green")
+    words = f"the evaluation rows are farther{there} than validation is from training{said}"
+    return Row("worst case", ("check failed", words), "bold red")
 
 
 def _test(report: MMDReport) -> Row | None:

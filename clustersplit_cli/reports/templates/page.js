@@ -32,6 +32,11 @@ const page = (() => {
   darkSystem.addEventListener("change", redraw);
   printing.addEventListener("change", redraw);
 
+  // A chart in a part that was folded away had no size when it was drawn.
+  document.querySelectorAll("details.fold").forEach((part) => part.addEventListener("toggle", () => {
+    if (part.open && window.Plotly) part.querySelectorAll(".chart").forEach((chart) => Plotly.Plots.resize(chart));
+  }));
+
   // Paper cannot be clicked: what is folded away is printed too.
   let folded = [];
   addEventListener("beforeprint", () => {
@@ -44,8 +49,7 @@ const page = (() => {
   const inert = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   const config = {
-    displaylogo: false, responsive: true, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "hoverClosestCartesian", "hoverCompareCartesian", "toggleSpikelines"],
+    displaylogo: false, responsive: true, displayModeBar: false, // it lies over legends and labels; what zooms is beside the chart
   };
   const axis = (title, more = {}) => ({
     title: { text: title, font: { size: 12, color: cssColour("quiet") }, standoff: 8 },

@@ -129,6 +129,13 @@ page.start((data) => {
   choices("show", "show", [["all", "all rows"], ...few.map((side) => [String(side.part), side.plain])],
     "all", (value) => { state.show = value; drawMap(); });
   byId("map-controls").hidden = false;
+  document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
+    const factor = Number(button.dataset.zoom);
+    if (!factor) return Plotly.relayout("map", { "xaxis.autorange": true, "yaxis.autorange": true });
+    const axes = byId("map")._fullLayout;
+    const around = ([low, high]) => [(low + high) / 2 - factor * (high - low) / 2, (low + high) / 2 + factor * (high - low) / 2];
+    return Plotly.relayout("map", { "xaxis.range": around(axes.xaxis.range), "yaxis.range": around(axes.yaxis.range) });
+  }));
 
   // The MMD among random ones
   function drawMmd() {
@@ -140,14 +147,14 @@ page.start((data) => {
     ];
     const note = (x, text, colour, align = "center") => ({ x, y: 0.62, yref: "y", text, showarrow: false, font: { color: colour, size: 12 }, xanchor: align });
     const end = upper ?? value;
-    const mean = random.reduce((sum, v) => sum + v, 0) / random.length;
     const side = (x) => (x < 0.18 * end ? "left" : x > 0.82 * end ? "right" : "center");
     const notes = [note(Math.min(...random), random.length > 1 ? "random splits" : "random split", cssColour("train"), "left"), note(value, "this split", cssColour("val"), side(value))];
-    if (value - mean < 0.3 * end) notes[1].y = 0.92;
+    // Three heights, so that labels cannot meet: random splits below this split, the bound under the points.
+    notes[1].y = 0.92;
     const shapes = [];
     if (upper !== null) {
       shapes.push({ type: "line", x0: upper, x1: upper, y0: -0.45, y1: 0.5, line: { color: cssColour("quiet"), width: 2, dash: "dot" } });
-      notes.push({ ...note(upper, "upper bound", cssColour("quiet"), "right") });
+      notes.push({ ...note(upper, "upper bound", cssColour("quiet"), "right"), y: -0.58 });
       traces.push({ type: "scatter", mode: "markers", x: [upper], y: [0], marker: { size: 12, opacity: 0 }, hovertemplate: "no split exceeds %{x:.4g}<extra></extra>", name: "upper bound" });
     }
     return Plotly.react("mmd", traces, layout({

@@ -160,18 +160,24 @@ def test_a_constant_column_takes_no_part(workers: Workers) -> None:
             for raw in (X, beside):
                 features = standardize(Features(raw), how, workers)
                 prepared = prepare(features, name, 0.2, 3, workers, rng)
-                assert prepared.spread_ratio == pytest.approx(1.0)
+                assert prepared.spreads.effective == pytest.approx(3.0)
+                assert prepared.spreads.varying == 3
                 rows = prepared.features.block(0, 31)
                 tiles.append(prepared.kernel.tile(rows, rows))
             assert tiles[0] == pytest.approx(tiles[1], rel=1e-12)
 
 
-def test_the_spread_ratio_compares_the_widest_and_narrowest_varying_columns(workers: Workers) -> None:
+def test_spreads_are_shares_of_the_variance_of_the_columns_that_vary(workers: Workers) -> None:
     rng = np.random.default_rng(6)
     X = rng.normal(size=(300, 3))
     X /= X.std(axis=0)
     X = np.column_stack([X * [1, 10, 500], np.full(300, 0.3)])
-    assert prepare(Features(X), "rbf", "scale", 3, workers, rng).spread_ratio == pytest.approx(500)
+    spreads = prepare(Features(X), "rbf", "scale", 3, workers, rng).spreads
+    shares = np.array([1, 100, 250_000]) / 250_101
+    assert [column for column, _ in spreads.largest] == [2, 1, 0]
+    assert [share for _, share in spreads.largest] == pytest.approx(shares[::-1])
+    assert spreads.effective == pytest.approx(1 / (shares**2).sum())
+    assert (spreads.varying, spreads.nearly_constant) == (3, ())
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
