@@ -133,6 +133,18 @@ class FakeEngine:
         self.asked.append("random_baseline")
         return RandomMMD(20, 0.25, 0.125)
 
+    def beside_target(self, found: str, best: tuple[float, float] | None) -> None:
+        """There is no target."""
+
+    def aimed(self, found: str) -> str:
+        return found
+
+    def wanted_mmd(self, found: str) -> float:
+        raise NotImplementedError
+
+    def width_candidates(self) -> dict[str, Any]:
+        raise NotImplementedError
+
     def subsample(self, found: str) -> SubsampleEstimate | None:
         self.asked.append("subsample")
         return None
