@@ -29,6 +29,7 @@ from clustersplit_cli.engines.rules import Labelled
 from clustersplit_cli.engines.tasks import Sides
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
+from clustersplit_cli.pipeline.run import grade
 from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedEngine, opened_sharded
 from clustersplit_cli.progress import Stopwatch
 
@@ -93,6 +94,18 @@ def test_two_workers_give_what_one_process_gives_to_the_last_bit(
         sides, psi = finished(opened, context, *started(opened, context))
     np.testing.assert_array_equal(sides, expected[0])
     assert psi == expected[1]
+
+
+def test_a_graded_split_is_the_same_on_two_workers_as_in_one_process(table: Path, running: Any) -> None:
+    found = []
+    for address in (running.address, None):
+        with job(table, address) as (opened, context):
+            best = context.refine(context.explore())
+            made, graded = grade(context.at(0.4), best, context.random_baseline(best))
+            assert abs(graded.reached - graded.asked) <= 0.01 * graded.scale.width
+            found.append((np.concatenate(opened.executor.run(Sides(made.rule))), graded))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
 
 
 def test_a_worker_that_is_killed_changes_nothing(
