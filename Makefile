@@ -65,6 +65,7 @@ package: $(VENV)/.installed-dev ## Build wheel and sdist into dist, check them a
 	cd build/fresh && bin/clustersplit --version && bin/clustersplit split $(CURDIR)/sample_data/gas.parquet --quiet --out first
 	cd build/fresh && bin/python -m pip --disable-pip-version-check --quiet install --force-reinstall --no-deps $(CURDIR)/dist/*.tar.gz
 	cd build/fresh && bin/clustersplit split $(CURDIR)/sample_data/gas.parquet --quiet --out second && cmp first/val.npy second/val.npy
+	if command -v uvx >/dev/null; then uvx --from . clustersplit --version; else echo "note: uvx is not installed, so it was not tried"; fi
 
 clean: ## Remove caches and everything that was built
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

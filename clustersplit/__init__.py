@@ -30,17 +30,15 @@ from typing import TYPE_CHECKING, Any
 import clustersplit_cli as _command
 
 if TYPE_CHECKING:
-    from clustersplit_cli.api import (
-        Partition,
-        Split,
-        cluster_folds,
-        cluster_ladder,
-        cluster_parts,
-        cluster_split,
-        mmd,
-    )
     from clustersplit_cli.errors import ClusterSplitError, ClusterSplitWarning
-    from clustersplit_cli.splitters import ClusterKFold, ClusterLadderSplit, ClusterShuffleSplit
+    from clustersplit_cli.python.checks import verify
+    from clustersplit_cli.python.ladders import cluster_ladder
+    from clustersplit_cli.python.partitions import cluster_folds, cluster_parts
+    from clustersplit_cli.python.results import Partition, Split
+    from clustersplit_cli.python.samples import PermutationTest, mmd, permutation_test, witness
+    from clustersplit_cli.python.splits import cluster_split, cluster_train_val_split
+    from clustersplit_cli.python.splitters import ClusterKFold, ClusterLadderSplit, ClusterShuffleSplit
+    from clustersplit_cli.python.studies import compare, evaluate, inspect
 
 __version__ = _command.__version__
 __all__ = [
@@ -50,13 +48,21 @@ __all__ = [
     "ClusterSplitError",
     "ClusterSplitWarning",
     "Partition",
+    "PermutationTest",
     "Split",
     "__version__",
     "cluster_folds",
     "cluster_ladder",
     "cluster_parts",
     "cluster_split",
+    "cluster_train_val_split",
+    "compare",
+    "evaluate",
+    "inspect",
     "mmd",
+    "permutation_test",
+    "verify",
+    "witness",
 ]
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clustersplit_cli.api import (
-        Partition,
-        Split,
-        cluster_folds,
-        cluster_ladder,
-        cluster_parts,
-        cluster_split,
-        mmd,
-    )
     from clustersplit_cli.errors import ClusterSplitError, ClusterSplitWarning
-    from clustersplit_cli.splitters import ClusterKFold, ClusterLadderSplit, ClusterShuffleSplit
+    from clustersplit_cli.python.checks import verify
+    from clustersplit_cli.python.ladders import cluster_ladder
+    from clustersplit_cli.python.partitions import cluster_folds, cluster_parts
+    from clustersplit_cli.python.results import Partition, Split
+    from clustersplit_cli.python.samples import PermutationTest, mmd, permutation_test, witness
+    from clustersplit_cli.python.splits import cluster_split, cluster_train_val_split
+    from clustersplit_cli.python.splitters import ClusterKFold, ClusterLadderSplit, ClusterShuffleSplit
+    from clustersplit_cli.python.studies import compare, evaluate, inspect
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,28 +26,44 @@ __all__ = [
     "ClusterSplitError",
     "ClusterSplitWarning",
     "Partition",
+    "PermutationTest",
     "Split",
     "__version__",
     "cluster_folds",
     "cluster_ladder",
     "cluster_parts",
     "cluster_split",
+    "cluster_train_val_split",
+    "compare",
+    "evaluate",
+    "inspect",
     "mmd",
+    "permutation_test",
+    "verify",
+    "witness",
 ]
 
 _HOMES = {
-    "ClusterKFold": "splitters",
-    "ClusterLadderSplit": "splitters",
-    "ClusterShuffleSplit": "splitters",
+    "ClusterKFold": "python.splitters",
+    "ClusterLadderSplit": "python.splitters",
+    "ClusterShuffleSplit": "python.splitters",
     "ClusterSplitError": "errors",
     "ClusterSplitWarning": "errors",
-    "Partition": "api",
-    "Split": "api",
-    "cluster_folds": "api",
-    "cluster_ladder": "api",
-    "cluster_parts": "api",
-    "cluster_split": "api",
-    "mmd": "api",
+    "Partition": "python.results",
+    "PermutationTest": "python.samples",
+    "Split": "python.results",
+    "cluster_folds": "python.partitions",
+    "cluster_ladder": "python.ladders",
+    "cluster_parts": "python.partitions",
+    "cluster_split": "python.splits",
+    "cluster_train_val_split": "python.splits",
+    "compare": "python.studies",
+    "evaluate": "python.studies",
+    "inspect": "python.studies",
+    "mmd": "python.samples",
+    "permutation_test": "python.samples",
+    "verify": "python.checks",
+    "witness": "python.samples",
 }
 
 

@@ -44,13 +44,13 @@ class Block:
     @property
     def needs(self) -> str | None:
         """A package that must be installed for the block to run."""
-        word, _, package = self.note.partition(":")
-        return package.strip() if word == "needs" else None
+        word, _, rest = self.note.partition(":")
+        return rest.strip().splitlines()[0] if word == "needs" else None
 
     @property
     def stand_ins(self) -> str:
-        """Python that stands for what the reader has."""
-        return self.note.removeprefix("run first") if self.note.startswith("run first") else ""
+        """Python that stands for what the reader has, or for what a library would load from elsewhere."""
+        return "" if self.note.startswith("output") else self.note.partition("\n")[2]
 
 
 def blocks(page: str) -> Iterator[Block]:

@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from clustersplit import ClusterKFold, ClusterShuffleSplit, cluster_folds, cluster_parts, cluster_split
+from clustersplit import (
+    ClusterKFold,
+    ClusterShuffleSplit,
+    cluster_folds,
+    cluster_parts,
+    cluster_split,
+    compare,
+    evaluate,
+    inspect,
+    mmd,
+    permutation_test,
+    verify,
+    witness,
+)
 from clustersplit_cli.core.parallel import available_cores
 from clustersplit_cli.engines.options import EngineOptions
 from clustersplit_cli.engines.plan import memory_budget
@@ -116,17 +129,40 @@ PYTHON_NAMES = {
     "holdout": ("h",),
     "seed": ("random_state",),
     "keep_together": ("groups",),
-    "k": ("k", "n_splits"),
+}
+OTHERWISE: dict[tuple[Any, str], Any] = {
+    # These have two names, of which a caller gives one; the docstring says the default.
+    **{
+        (each, "h"): None for each in (cluster_split, ClusterShuffleSplit, inspect, compare, evaluate, verify)
+    },
+    (cluster_folds, "k"): None,
+    # A splitter gets the labels of anybody's regression.
+    **{(each, "label_bins"): "auto" for each in (ClusterShuffleSplit, ClusterKFold)},
+    (evaluate, "effort"): "fast",
 }
 OF_FILES = {"label", "domain", "label_file", "domain_file", "metadata", "id", "exclude", "parts", "format"}
 OF_TARGETS = {"target", "aim", "weights"}
 OF_ENGINES = {field.name for field in fields(EngineOptions)}
 
 
+SEARCHING = {"severity", "at_mmd"} | {
+    "kernel",
+    "gamma",
+    "degree",
+    "standardize",
+    "nystrom",
+    "restarts",
+    "effort",
+    "max_iter",
+    "seed",
+}
+
+
 @pytest.mark.parametrize(
     ("callable_", "not_taken"),
     [
         (cluster_split, {"k"}),
+        (inspect, {"k", "severity", "at_mmd", "impute", *OF_TARGETS}),
         (cluster_folds, {"holdout", "rounding", "force_train", "force_val", "bound", *OF_TARGETS}),
         (cluster_parts, {"holdout", "k", "rounding", "bound", *OF_TARGETS}),
         (
@@ -135,16 +171,20 @@ OF_ENGINES = {field.name for field in fields(EngineOptions)}
         ),
         (
             ClusterKFold,
-            {
-                "holdout",
-                "rounding",
-                "force_train",
-                "force_val",
-                "bound",
-                "certify",
-                "keep_together",
-                *OF_TARGETS,
-            },
+            {"holdout", "k", "rounding", "force_train", "force_val", "bound", "certify", "keep_together"}
+            | OF_TARGETS,
+        ),
+        (verify, {"k", "solver", "certify", "bound", *SEARCHING, *OF_TARGETS, "impute"}),
+        (
+            compare,
+            {"k", "keep_together", "force_train", "force_val", "label_bins", "solver", "certify", "bound"}
+            | {"severity", "at_mmd", "impute", *OF_TARGETS},
+        ),
+        (
+            evaluate,
+            {"k", "keep_together", "force_train", "force_val", "label_bins", "solver", "certify", "bound"}
+            | {"severity", "at_mmd", "impute", *OF_TARGETS}
+            | {"stratify", "tolerance", "kernel", "degree"},
         ),
     ],
 )
@@ -157,6 +197,52 @@ def test_python_takes_the_options_of_the_command_with_their_defaults(
             continue
         (spelled,) = [word for word in PYTHON_NAMES.get(name, (name,)) if word in parameters]
         default = parameters[spelled].default
+        wanted = OTHERWISE.get((callable_, spelled), option.default)
         assert (default if default is None else str(default)) == (
-            option.default if option.default is None else str(option.default)
+            wanted if wanted is None else str(wanted)
         ), name
+
+
+ALIASES = {"h": "test_size", "k": "n_splits", "threads": "n_jobs"}
+
+
+@pytest.mark.parametrize(
+    "callable_",
+    [
+        *(cluster_split, cluster_folds, cluster_parts, ClusterShuffleSplit, ClusterKFold),
+        *(inspect, verify, compare, evaluate, mmd, permutation_test, witness),
+    ],
+)
+def test_both_names_of_a_parameter_are_taken_wherever_one_is(callable_: Any) -> None:
+    parameters = signature(callable_).parameters
+    names = {name for name in ALIASES if name in parameters}
+    assert names
+    assert all(ALIASES[name] in parameters for name in names)
+
+
+def test_the_words_that_python_takes_are_those_of_the_table() -> None:
+    from typing import get_args
+
+    from clustersplit_cli.python import choices
+
+    for alias, name in {
+        "Kernel": "kernel",
+        "Standardize": "standardize",
+        "Rounding": "rounding",
+        "Effort": "effort",
+        "Solver": "solver",
+        "Certify": "certify",
+        "Bound": "bound",
+        "Aim": "aim",
+        "Impute": "impute",
+    }.items():
+        assert get_args(getattr(choices, alias)) == OPTIONS[name].words, alias
+    taken = set(signature(cluster_split).parameters) - {
+        "X",
+        "y",
+        "domains",
+        "groups",
+        "stratify",
+        "test_size",
+    }
+    assert set(choices.SplitKeywords.__annotations__) == taken

@@ -236,14 +236,17 @@ def test_a_damaged_run_of_parts_is_refused(command_line: Callable[..., Path]) ->
         (lambda features: cluster_folds(features, groups="patient"), "X has no column 'patient'"),
         (
             lambda features: cluster_folds(features, groups=np.arange(ROWS), solver="cbc"),
-            "solver cbc cannot be combined",
+            "solver='cbc' cannot be combined",
         ),
         (lambda features: cluster_parts(features, parts={"a": 0.5}), "at least two parts"),
         (
             lambda features: cluster_parts(features, parts=3),
             "parts must be a dictionary of names and shares, got 3",
         ),
-        (lambda features: cluster_split(features, h=None), "h must be a number, got None"),
+        (
+            lambda features: cluster_split(features, h=0.2, test_size=0.2),
+            "h and test_size are names of one parameter",
+        ),
         (
             lambda features: cluster_split(np.ma.masked_greater(features, 1.0)),
             "X has [0-9]+ masked values",
@@ -270,11 +273,11 @@ def test_a_damaged_run_of_parts_is_refused(command_line: Callable[..., Path]) ->
         ),
         (
             lambda features: cluster_split(features, stratify=["none", "none"]),
-            "stratify none was given twice",
+            "stratify='none' was given twice",
         ),
         (
             lambda features: cluster_folds(features, groups=np.repeat([0, 1], [70, 50]), k=2, tolerance=0.1),
-            "within tolerance 0.1 of its share; with tolerance 0.158334 there are some",
+            "within tolerance=0.1 of its share; with tolerance=0.158334 there are some",
         ),
     ],
 )

@@ -37,15 +37,16 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"core", "data", "engines", "options", "reports", "__init__", *SHARED},
     "verification": {"core", "data", "engines", "options", "pipeline", "reports", *SHARED},
     "evaluation": {"core", "data", "options", "pipeline", "reports", *SHARED},
-    "arguments": {"data", "options", "reports", *SHARED},
-    "api": {"arguments", "core", "data", "options", "pipeline", "reports", "verification", *SHARED},
-    "splitters": {"api", "arguments", "core", "data", "options", "pipeline", "reports", *SHARED},
     "cli": {
         *("core", "data", "engines", "evaluation", "options", "pipeline", "reports", "verification"),
         *("__init__", *SHARED),
     },
+    "python": {
+        *("cli", "core", "data", "evaluation", "options", "pipeline", "reports", "verification"),
+        *SHARED,
+    },
     "__main__": {"cli"},
-    "__init__": {"api", "errors", "splitters"},
+    "__init__": {"errors", "python"},
 }
 """The rooms that each room may import, wherever in a file the import stands."""
 CORE_LAYERS = (

@@ -35,7 +35,7 @@ from clustersplit import (  # noqa: E402
     cluster_split,
     mmd,
 )
-from clustersplit_cli import splitters as module  # noqa: E402
+from clustersplit_cli.python import splitters as module  # noqa: E402
 
 ROWS = 150
 
@@ -65,9 +65,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     search = module.several_splits
 
-    def counted(dataset: Any, options: Any, count: int) -> Any:
+    def counted(dataset: Any, options: Any, count: int, progress: Any) -> Any:
         made.append(count)
-        return search(dataset, options, count)
+        return search(dataset, options, count, progress)
 
     monkeypatch.setattr(module, "several_splits", counted)
     return made

@@ -18,7 +18,8 @@ from clustersplit_cli.data.publish import check_destination, check_file_destinat
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.writers import check_formats, check_ids
 from clustersplit_cli.errors import OutputError, UsageError
-from clustersplit_cli.reports.json_report import load_report, render_json
+from clustersplit_cli.reports.json_report import load_report
+from clustersplit_cli.reports.readable import render_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -79,12 +79,12 @@ def with_options_of(
             given[name] = _as_option(OPTIONS[name], earlier[name], source)
     if given["features"] is None:
         given["features"] = stated_features(source.parent, report, "FEATURES")
-        for name in PATHS_OF_INPUT:
-            if given.get(name) is not None and name not in said:
-                given[name] = present(source.parent, given[name], OPTIONS[name].flag)
-        target = given.get("target")
-        if target is not None and "target" not in said and not target.startswith("domain="):
-            given["target"] = str(present(source.parent, Path(target), "--target"))
+    for name in PATHS_OF_INPUT:
+        if given.get(name) is not None and name not in said:
+            given[name] = present(source.parent, given[name], OPTIONS[name].flag)
+    target = given.get("target")
+    if target is not None and "target" not in said and not target.startswith("domain="):
+        given["target"] = str(present(source.parent, Path(target), "--target"))
     return given
 
 

@@ -24,6 +24,9 @@ _LEVEL, _REPEAT = re.compile(r"level_[0-9.e-]+"), re.compile(r"repeat_[0-9]+")
 _INDEX_SUFFIXES = frozenset({".npy", ".txt", ".csv", ".parquet"})
 _SIDES = frozenset({"train", "val"})
 _FOLD = re.compile(r"fold_[0-9]+")
+INPUT_FOLDER = "input"
+"""Holds the rows of a run that were not in files."""
+_INPUT_FILE = re.compile(r"(features|rows)\.(npy|parquet)|force_(train|val)\.npy")
 
 CAUSES = {
     errno.ENOSPC: ("no space left on the device", "free some space, or write to another disk"),
@@ -243,10 +246,15 @@ def _is_report(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_run_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether this is the directory of one fold, with nothing else in it."""
-    if not _FOLD.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+    """Whether this is a folder of one fold or of the input, and nothing else in it."""
+    is_input = entry.name == INPUT_FOLDER
+    if not (is_input or _FOLD.fullmatch(entry.name)) or not entry.is_dir(follow_symlinks=False):
         return False
     with os.scandir(entry.path) as inside:
+        if is_input:
+            return all(
+                file.is_file(follow_symlinks=False) and _INPUT_FILE.fullmatch(file.name) for file in inside
+            )
         return all(_is_index_file(file, _SIDES) for file in inside)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from glob import escape
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ class Description:
     stratify : words (`label`, `domain`, columns of a table) whose combinations are the cells; None: label and
         domain, as far as they are given.
     families : the words of each family; () means one family.
+    more : further columns, one value per row, by the words that `stratify` calls them.
     label_bins : cut the label's numbers into that many quantile bins.
     drop_invalid : leave out rows with NaN or infinite features.
     impute : `median` takes what is missing for the median of its column, `none` refuses it.
@@ -54,6 +55,7 @@ class Description:
     columns: Sequence[str] = ()
     stratify: Sequence[str] | None = None
     families: tuple[tuple[str, ...], ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
     label_bins: int | None = None
     drop_invalid: bool = False
     impute: str = "none"
@@ -152,6 +154,7 @@ def _categories(
     """Encode the columns of the cells; return them, warnings, and the columns of X that have a role."""
     given = {word: values for word, values in ((LABEL, said.y), (DOMAIN, said.domains)) if values is not None}
     stratify = tuple(given) if said.stratify is None else said.stratify
+    given |= said.more
     if said.label_bins is not None and LABEL not in stratify:
         raise InputError(
             "label_bins has no effect, because no cells are made of labels",
@@ -174,7 +177,7 @@ def _categories(
         values = given.get(word, word)
         if isinstance(values, str):
             reserved.add(values)
-        column = _category_column(values, word, rows)
+        column = column_of(values, word, rows)
         if word == LABEL and said.label_bins is not None:
             categories[word], notes = bin_numbers(column, word, everything, said.label_bins)
         else:
@@ -189,7 +192,7 @@ def _units(rows: Rows, groups: Any) -> tuple[str | None, NDArray[np.int64] | Non
     if isinstance(groups, str) and groups == EXACT_DUPLICATES:
         return EXACT_DUPLICATES, None
     name = groups if isinstance(groups, str) else GROUPS
-    return name, encode_units(_category_column(groups, "group", rows), name, np.arange(rows.n))
+    return name, encode_units(column_of(groups, "group", rows), name, np.arange(rows.n))
 
 
 def _features(
@@ -215,7 +218,7 @@ def feature_matrix(rows: Rows) -> Any:
     return _features(rows, (), set())[0]
 
 
-def _category_column(values: Any, word: str, rows: Rows) -> pa.ChunkedArray:
+def column_of(values: Any, word: str, rows: Rows) -> pa.ChunkedArray:
     """Return one value per row as an Arrow column, or say what is wrong with them."""
     import pyarrow as pa
 

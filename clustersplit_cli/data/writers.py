@@ -25,7 +25,7 @@ def write_run(
     destination: Path,
     *,
     parts: Mapping[str, NDArray[np.int64]],
-    report: str,
+    report: str | Callable[[Path], str],
     formats: Sequence[str],
     ids: Any = None,
     id_name: str | None = None,
@@ -40,7 +40,8 @@ def write_run(
     destination : the directory to make; see `publish.check_destination` for what is refused.
     parts : row positions by the name of the part (`train`, `val`); they are written in ascending order, and
         a part such as `fold_0/val` in a directory of its own.
-    report : the text of `report.json`, a JSON object with a `schema_version`.
+    report : the text of `report.json`, a JSON object with a `schema_version`; or what makes it, and writes
+        what else belongs into the folder, when all other files are there.
     formats : any of `FORMATS`; each part is written once per format.
     ids : an id for *every* row of the input (pyarrow Array or ChunkedArray): each part's are written too.
     id_name : the name of the id column in Parquet files.
@@ -96,6 +97,8 @@ def write_run(
         if page is not None:
             names.append(PAGE_NAME)
             (directory / PAGE_NAME).write_bytes(page.encode("utf-8", "backslashreplace"))
+        if callable(report):
+            report = report(directory)
         names.append(REPORT_NAME)
         # A path in the report may hold bytes that are not text; \udcXX is also how JSON spells them.
         text = report if report.endswith("\n") else report + "\n"

@@ -1,15 +1,25 @@
-"""The report of a split, of folds or of named parts as one HTML page."""
+"""The report of a split, of folds or of named parts as one HTML page, and as notebooks show it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.reports import html_words as constraint_words
 from clustersplit_cli.reports import html_words as part_words
 from clustersplit_cli.reports import html_words as words
 from clustersplit_cli.reports.html_page import render_page
 from clustersplit_cli.reports.portrait import Distribution, PartsPortrait, Portrait, RowMap
+
+if TYPE_CHECKING:
+    from clustersplit_cli.reports.summary import Report
+
+MAP_WIDTH, MAP_HEIGHT, MARGIN = 340, 230, 8
+MOST_POINTS = 2000
+SIDES = ("#8a94a6", "#e8590c")
+COLOURS = ("#4c78a8", "#e8590c", "#54a24b", "#b279a2", "#eeca3b", "#72b7b2", "#ff9da6", "#9d755d", "#8a94a6")
+_CELL = "text-align:left;padding:1px 10px 1px 0;border:0;background:none"
 
 
 def render_html(
@@ -140,3 +150,63 @@ def _chart_data(
         "winner": None if report["search"] is None else report["search"]["winner"],
         "restarts": report["restarts"],
     }
+
+
+def render_result(report: Report, title: str, portrait: Portrait | PartsPortrait | None) -> str:
+    """Render the key figures and, where there is a portrait, the map."""
+    content = report.to_dict()
+    tiles = words.tiles(content) if report.parts is None else words.parts_tiles(content)
+    rows = "".join(
+        f"<tr>{_cell(tile.name)}{_cell(tile.figure, bold=True)}{_cell(tile.remark)}</tr>" for tile in tiles
+    )
+    notes = "".join(f"<div>warning: {escape(notice.message)}</div>" for notice in report.warnings)
+    drawn = "" if portrait is None else _map(portrait)
+    return (
+        f'<div style="font-size:13px"><code>{escape(title)}</code>'
+        f'<table style="border-collapse:collapse;margin:4px 0">{rows}</table>{notes}{drawn}</div>'
+    )
+
+
+def _cell(text: str, *, bold: bool = False) -> str:
+    weight = ";font-weight:bold" if bold else ""
+    return f'<td style="{_CELL}{weight}">{escape(text)}</td>'
+
+
+def _map(portrait: Portrait | PartsPortrait) -> str:
+    """Dots in the colour of their part; of many rows, every so many."""
+    rows = portrait.map
+    names: Sequence[str] = ("training", "validation")
+    colours: Sequence[str] = SIDES
+    if isinstance(portrait, PartsPortrait):
+        names, colours = portrait.names, COLOURS
+    places = _placed(rows)
+    step = max(1, -(-len(places) // MOST_POINTS))
+    paths, legend = [], []
+    for part, name in enumerate(names):
+        colour = colours[part % len(colours)]
+        dots = "".join(
+            f"M{x:.0f} {y:.0f}h0"
+            for (x, y), of in zip(places[::step], rows.part[::step], strict=True)
+            if of == part
+        )
+        paths.append(
+            f'<path d="{dots}" stroke="{colour}" stroke-width="4" stroke-linecap="round" opacity="0.7"/>'
+        )
+        legend.append(f'<span style="color:{colour}">&#9679;</span> {escape(name)}')
+    return (
+        f'<svg viewBox="0 0 {MAP_WIDTH} {MAP_HEIGHT}" width="{MAP_WIDTH}" height="{MAP_HEIGHT}" '
+        'role="img" fill="none">'
+        f"<title>rows on the two leading directions of the kernel</title>{''.join(paths)}</svg>"
+        f"<div>{' '.join(legend)}</div>"
+    )
+
+
+def _placed(rows: RowMap) -> list[tuple[float, float]]:
+    """Coordinates on the picture, y upwards."""
+
+    def scaled(values: Sequence[float], size: int) -> list[float]:
+        low, high = min(values), max(values)
+        return [MARGIN + (value - low) / ((high - low) or 1.0) * (size - 2 * MARGIN) for value in values]
+
+    ys = scaled(rows.y, MAP_HEIGHT)
+    return [(x, MAP_HEIGHT - y) for x, y in zip(scaled(rows.x, MAP_WIDTH), ys, strict=True)]

@@ -14,6 +14,7 @@ from clustersplit_cli.reports.formatting import (
     human_seconds,
     printable,
 )
+from clustersplit_cli.reports.readable import Readable
 from clustersplit_cli.reports.summary import Notice, Plan
 from clustersplit_cli.reports.terminal import Row, render_notices, render_rows
 
@@ -98,8 +99,10 @@ class InspectedTarget:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Readable):
     """Everything `inspect` says."""
+
+    renderer = "inspection:render_inspection"
 
     path: str
     n_rows: int

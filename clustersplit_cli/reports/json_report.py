@@ -1,11 +1,9 @@
-"""The report as JSON text, the way back, and the schema both follow."""
+"""The report back from JSON text, and the schema that it follows."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -16,24 +14,9 @@ from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports.schema import faults
 from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
 
-_LIST_OF_NUMBERS = re.compile(r"\[\n(?: *-?[0-9][-+.0-9e]*,?\n)+ *\]")
-"""Text in JSON holds no line breaks, so nothing but lists of numbers looks like this."""
 _MOST_FOLDS = 1 << 20
 _SEEDS = ("seed", "config.seed")
 """Numbers of any length."""
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def render_json(report: Any) -> str:
-    """Render a report, or any other dataclass, as JSON text that ends with a newline and is valid UTF-8.
-
-    Keys come in the order of the dataclasses, floats in full precision. A number that is not finite becomes
-    null: JSON has no word for it, and a report must stay readable whatever happened.
-    """
-    text = json.dumps(_plain(report, "report"), indent=2, ensure_ascii=False, allow_nan=False)
-    text = _LIST_OF_NUMBERS.sub(lambda match: f"[{' '.join(match[0][1:-1].split())}]", text)
-    # File names that are not UTF-8 reach Python as lone surrogates, which only their escapes can carry.
-    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def load_report(text: str | bytes, *, source: str = "the report") -> dict[str, Any]:
@@ -164,25 +147,6 @@ def _integers(report: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             left += [(f"{place}.{name}" if place else name, item) for name, item in value.items()]
         elif isinstance(value, list):
             left += [(f"{place}[{number}]", item) for number, item in enumerate(value)]
-
-
-def _plain(value: Any, place: str) -> Any:
-    """Turn dataclasses, tuples, paths and numpy scalars into what JSON has; `place` names it in errors."""
-    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:
-        value = value.item()  # a numpy scalar; recognised by its looks, so that numpy need not be imported
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, int)):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name), f"{place}.{f.name}") for f in fields(value)}
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
-    raise TypeError(f"{place} cannot be written as JSON: it is {value!r}")
 
 
 def restore_report(content: Mapping[str, Any]) -> Report:

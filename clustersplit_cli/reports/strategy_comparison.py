@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from clustersplit_cli.reports.formatting import human_count, human_number, human_seconds, printable
+from clustersplit_cli.reports.readable import Readable
 from clustersplit_cli.reports.summary import FileSummary, Notice
 from clustersplit_cli.reports.terminal import render_notices, show
 
@@ -75,12 +76,14 @@ class ClassCount:
 
 
 @dataclass(frozen=True)
-class StrategyComparison:
+class StrategyComparison(Readable):
     """What `clustersplit compare` found; every MMD is under the one common kernel.
 
     `invalid_from` is the smallest of the numbers of classes from which on no split is valid; null if the
     last one still is, or nothing was evaluated.
     """
+
+    renderer = "strategy_comparison:render_comparison"
 
     files: tuple[FileSummary, ...]
     n_rows: int

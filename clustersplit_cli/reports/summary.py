@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from clustersplit_cli.reports.readable import Readable
+
 SCHEMA_VERSION = 1
 
 
@@ -375,8 +377,10 @@ class TargetSummary:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Readable):
     """Everything `report.json` says; null where not computed."""
+
+    renderer = "terminal:render_summary"
 
     schema_version: int
     tool: ToolVersions

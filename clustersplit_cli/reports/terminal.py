@@ -52,7 +52,7 @@ class Row:
 
 
 def render_summary(
-    report: Report, outputs: Sequence[Path], *, console: Console, verbose: bool = False
+    report: Report, outputs: Sequence[Path] = (), *, console: Console, verbose: bool = False
 ) -> None:
     """Print the table, the warnings and the paths written.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clustersplit_cli.reports.formatting import printable
+from clustersplit_cli.reports.readable import Readable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +25,10 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Readable):
     """All checks of one split, in the order in which one would ask."""
+
+    renderer = "verification:render_verification"
 
     subject: str
     passed: bool

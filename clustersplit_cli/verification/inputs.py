@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clustersplit_cli.data.dataset import ReadRequest
+from clustersplit_cli.data.destination import INPUT_FOLDER
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.errors import InputError
 
@@ -21,8 +22,8 @@ def locate_inputs(
 ) -> ReadRequest:
     """Find the files that a report names.
 
-    A relative path is looked for from the working directory, from the run directory, and from the one that
-    holds it.
+    A relative path is looked for from the working directory, from the run directory, which may hold its input
+    and then comes first, and from the one that holds it.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def present(directory: Path, path: Path, option: str, file: Path | None = None) 
     """Where a path is now, from the working directory or a run's; `file`: one below it."""
     if as_url(path) is not None:
         return path
-    for base in (Path(), directory, directory.parent):
+    for base in (*(directory,) * (path.parts[:1] == (INPUT_FOLDER,)), Path(), directory, directory.parent):
         if os.path.lexists(base / (file or path)) and os.path.lexists(base / path):
             return base / path
     raise InputError(f"the input {path} is not there any more", hint=f"say where it is with {option}")

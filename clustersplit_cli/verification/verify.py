@@ -15,7 +15,7 @@ from clustersplit_cli.pipeline.result import CountedParts, RunResult
 from clustersplit_cli.pipeline.run import assess, for_aim, grade
 from clustersplit_cli.pipeline.summarize import summarize, summarize_counts, summarize_input
 from clustersplit_cli.progress import Stopwatch
-from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
 from clustersplit_cli.verification.definition import check_definition
 from clustersplit_cli.verification.files import IndexFiles, check_folds, check_ids, check_weights

@@ -403,7 +403,7 @@ def test_streams_are_independent_of_each_other() -> None:
 
 
 def test_a_report_is_plain_numbers(make_dataset: Maker) -> None:
-    from clustersplit_cli.reports.json_report import render_json
+    from clustersplit_cli.reports.readable import render_json
 
     report = run(make_dataset(clustered(60), label=np.arange(60) % 2)).report
     parsed = json.loads(render_json(report))

@@ -13,7 +13,6 @@ from clustersplit_cli.errors import UsageError
 from clustersplit_cli.reports.html import render_html
 from clustersplit_cli.reports.html_page import check_available
 from clustersplit_cli.reports.html_words import cells_by_distance, headline, heat_map, tiles
-from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.portrait import (
     Category,
     ClassDistance,
@@ -23,6 +22,7 @@ from clustersplit_cli.reports.portrait import (
     RowMap,
     RowWitness,
 )
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.summary import CellSummary, ConstraintsSummary, Report
 
 SIX_MEGABYTES = 6_000_000

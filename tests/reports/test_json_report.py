@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.reports.json_report import load_report, render_json
+from clustersplit_cli.reports.json_report import load_report
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.summary import Report
 
 

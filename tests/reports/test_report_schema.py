@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.reports.json_report import load_report, render_json, report_schema
+from clustersplit_cli.reports.json_report import load_report, report_schema
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.schema import KEYWORDS, faults
 from clustersplit_cli.reports.summary import Report
 

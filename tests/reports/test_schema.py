@@ -13,9 +13,10 @@ import pytest
 
 from clustersplit_cli.reports import summary
 from clustersplit_cli.reports.evaluation import summary as evaluation_summary
-from clustersplit_cli.reports.json_report import render_json, report_schema
+from clustersplit_cli.reports.json_report import report_schema
 from clustersplit_cli.reports.ladder import summary as ladder_summary
 from clustersplit_cli.reports.mmd import summary as mmd_summary
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.summary import SCHEMA_VERSION, Report
 
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

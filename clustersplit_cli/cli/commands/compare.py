@@ -21,7 +21,7 @@ from clustersplit_cli.options import is_count
 from clustersplit_cli.pipeline import compare as comparing
 from clustersplit_cli.pipeline.compare import Evaluation
 from clustersplit_cli.pipeline.mmd.groups import aligned
-from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.strategy_comparison import render_comparison
 from clustersplit_cli.reports.terminal import render_notices
 
@@ -44,7 +44,7 @@ def run(context: typer.Context) -> None:
         dataset, domains = _load(request, evaluation_domain is not None, progress)
         evaluation = None
         if evaluation_domain is not None:
-            dataset, domains, evaluation = _take_out(dataset, domains, evaluation_domain)
+            dataset, domains, evaluation = take_out(dataset, domains, evaluation_domain)
         elif given["evaluation"] is not None:
             dataset, evaluation = _read_outside(dataset, given, progress)
         found = comparing.compare(
@@ -77,7 +77,7 @@ def _load(
     return load_with_domains(request, wanted, progress)
 
 
-def _take_out(
+def take_out(
     dataset: Dataset, domains: Categories | None, name: str
 ) -> tuple[Dataset, Categories, Evaluation]:
     """Part the rows into the development set and the evaluation domain."""

@@ -30,7 +30,7 @@ from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.evaluation.html import render_evaluation_page
 from clustersplit_cli.reports.evaluation.terminal import render_evaluation
 from clustersplit_cli.reports.html_page import check_available
-from clustersplit_cli.reports.json_report import render_json
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.terminal import render_notices
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     """Check everything that can be checked, then read, evaluate and write."""
     watch = Stopwatch()
     checked = checked_options(given)
-    plan = _plan(given, checked)
+    plan = plan_of(given, checked)
     if given["resume"] and given["force"]:
         raise UsageError("--resume goes on and --force starts over", hint="use one of them")
     directory = given["out"] or Path(f"{stem(features)}_evaluation")
@@ -83,7 +83,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
                 checked,
                 plan,
                 directory,
-                config=_config(given, checked, plan, dataset),
+                config=config_of(given, checked, plan, dataset),
                 resume=given["resume"],
                 force=given["force"],
                 stopwatch=watch,
@@ -99,7 +99,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     _write(report, directory, features, given, console)
 
 
-def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
+def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
     """Check the options of the evaluation itself."""
     for flag, least in {"search": 1, "repeats": 1, "folds": 2, "jobs": 1, "probe_rows": 10}.items():
         if given[flag] is not None and given[flag] < least:
@@ -149,7 +149,7 @@ def _plan(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
     )
 
 
-def _config(
+def config_of(
     given: Mapping[str, Any], checked: CheckedOptions, plan: Plan, dataset: Dataset
 ) -> dict[str, Any]:
     """All options as resolved."""

@@ -20,8 +20,8 @@ from clustersplit_cli.engines.options import AUTO, LOCAL
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.pipeline.inspect import examine, size_parts
 from clustersplit_cli.reports.inspection import InspectedColumn, render_inspection
-from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.part_sizes import render_part_sizes
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.terminal import render_notices
 
 _IDLE = (

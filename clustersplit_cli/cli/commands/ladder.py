@@ -18,9 +18,9 @@ from clustersplit_cli.data.destination import LADDER_NAME, LADDER_PAGE
 from clustersplit_cli.data.publish import staged_directory
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.pipeline.ladder import climb, parse_levels
-from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.ladder.summary import summarize_ladder, summarize_rung
 from clustersplit_cli.reports.ladder.terminal import render_ladder
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.terminal import render_notices
 
 if TYPE_CHECKING:

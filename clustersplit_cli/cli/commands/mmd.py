@@ -21,8 +21,8 @@ from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import CheckFailedError, UsageError
 from clustersplit_cli.pipeline.mmd.run import compare
 from clustersplit_cli.progress import Stopwatch
-from clustersplit_cli.reports.json_report import render_json
 from clustersplit_cli.reports.mmd.terminal import render_mmd
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.terminal import render_notices
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ def _page(run: Run | PartitionRun, given: Mapping[str, Any], progress: Any) -> s
     content = run.report
     earlier = earlier_run(run.directory, content, given)
     dataset = load(earlier.request, progress)
-    _refuse_other_input(content, dataset)
+    refuse_other_input(content, dataset)
     portray = _portrait if isinstance(run, Run) else _parts_portrait
     portrait = portray(run, dataset, earlier.options, content, progress)
     source = given["features"] or earlier.stated_features
@@ -81,7 +81,7 @@ def _parts_portrait(
         return context.portrait(context.measure(run.labels[dataset.rows]))
 
 
-def _refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:
+def refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:
     """A map of other rows under the old numbers would mislead."""
     then = sorted((file["role"], file["sha256"]) for file in report["input"]["files"])
     now = sorted((file.role, file.sha256) for file in dataset.files)

@@ -32,7 +32,8 @@ from clustersplit_cli.errors import (
 from clustersplit_cli.pipeline.baseline import without_search
 from clustersplit_cli.pipeline.local.context import BY_THRESHOLD
 from clustersplit_cli.pipeline.local.engine import opened_local
-from clustersplit_cli.reports.json_report import load_report, render_json
+from clustersplit_cli.reports.json_report import load_report
+from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, Check, render_verification, verification
 from clustersplit_cli.verification.files import read_pair, stated_formats
 from clustersplit_cli.verification.inputs import locate_inputs
@@ -63,7 +64,7 @@ def run(context: typer.Context) -> None:
     _refuse_mixture(said, by_others)
     console = stderr_console()
     with progress_bar(console, quiet=quiet) as progress:
-        checks = _of_others(path, given, progress) if by_others else _of_run(path, given, progress)
+        checks = _of_others(path, given, progress) if by_others else checks_of_run(path, given, progress)
         found = verification(str(path), tuple(checks))
     render_verification(found, console=console, failures_only=quiet)
     if given["json"]:
@@ -100,7 +101,7 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
         yield from verify_split(files, engine)
 
 
-def _of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
+def checks_of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
     """Check a run directory; what cannot even be read is a check that failed."""
     text = content_of(report_file(directory))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from clustersplit_cli.reports.readable import Readable
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing, ToolVersions
 
 EVALUATION_SCHEMA_VERSION = 1
@@ -133,8 +134,10 @@ class TrialCounts:
 
 
 @dataclass(frozen=True)
-class EvaluationReport:
+class EvaluationReport(Readable):
     """Everything one run of `clustersplit evaluate` found."""
+
+    renderer = "evaluation.terminal:render_evaluation"
 
     schema_version: int
     command: str

@@ -24,7 +24,7 @@ TITLES = {
 }
 
 
-def render_evaluation(report: EvaluationReport, outputs: Sequence[Path], *, console: Console) -> None:
+def render_evaluation(report: EvaluationReport, outputs: Sequence[Path] = (), *, console: Console) -> None:
     """Print the verdict's tables, the verdict, warnings and the paths written."""
     domains = len({run.domain for run in report.runs})
     repeats = len({run.repeat for run in report.runs})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from clustersplit_cli.reports.readable import Readable
 from clustersplit_cli.reports.summary import FileSummary, Notice, Timing, ToolVersions
 
 MMD_SCHEMA_VERSION = 1
@@ -148,8 +149,10 @@ class EarlierReport:
 
 
 @dataclass(frozen=True)
-class MMDReport:
+class MMDReport(Readable):
     """Everything `clustersplit mmd --json` says; null where not computed."""
+
+    renderer = "mmd.terminal:render_mmd"
 
     schema_version: int
     command: str

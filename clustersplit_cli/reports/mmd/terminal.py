@@ -20,7 +20,7 @@ CELLS_SHOWN = 12
 UNDEFINED = "undefined"
 
 
-def render_mmd(report: MMDReport, outputs: Sequence[Path], *, console: Console) -> None:
+def render_mmd(report: MMDReport, outputs: Sequence[Path] = (), *, console: Console) -> None:
     """Print the table, matrices if there are more than two groups, the warnings and the paths written."""
     render_rows([row for row in mmd_rows(report) if row is not None], console=console)
     if report.mmd is None:

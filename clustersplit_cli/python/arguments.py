@@ -3,56 +3,75 @@
 from __future__ import annotations
 
 import operator
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clustersplit_cli.errors import (
+    CheckFailedError,
+    ClusterSplitError,
     ClusterSplitWarning,
-    InfeasibleError,
     InputError,
     InvalidArgumentError,
-    MemoryPlanError,
     UsageError,
 )
-from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options, parse_families
+from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
+from clustersplit_cli.python.cells import described
+from clustersplit_cli.python.words import PYTHON_NAMES, python_words
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
+    from clustersplit_cli.data.foreign import Rows
     from clustersplit_cli.data.in_memory import Description
+    from clustersplit_cli.pipeline.context import PartitionOptions
     from clustersplit_cli.reports.summary import Notice
 
-_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _FLAGS = ("weights",)
 _INTEGERS = ("restarts", "max_iter", "seed", "degree", "threads")
-_PYTHON_NAMES = {"seed": "random_state", "holdout": "h", "keep_together": "groups"}
+_CURABLE = 2, 3
+"""Exit codes of errors that the caller can cure: the input, the options, and what cannot be met at once."""
 
 
 @contextmanager
-def in_python_words() -> Iterator[None]:
-    """Turn errors that the caller can cure into `ValueError`s that speak of parameters, not of flags."""
+def in_python_words(**names: str) -> Iterator[None]:
+    """Turn errors that the caller can cure into `ValueError`s that speak of parameters, not of flags.
+
+    Parameters
+    ----------
+    names : what the caller's parameters are called where that is not the usual name.
+    """
     try:
         yield
-    except (UsageError, InputError, InfeasibleError, MemoryPlanError) as error:
-        hint = None if error.hint is None else python_words(error.hint)
-        raise InvalidArgumentError(python_words(error.message), hint=hint) from error
+    except CheckFailedError:
+        raise
+    except ClusterSplitError as error:
+        if error.exit_code not in _CURABLE or isinstance(error, InvalidArgumentError):
+            raise
+        hint = None if error.hint is None else python_words(error.hint, names)
+        told = InvalidArgumentError(python_words(error.message, names), hint=hint)
+    else:
+        return
+    raise told from None
 
 
-def python_words(text: str) -> str:
-    """Name parameters as Python does.
+def one_of(default: Any, **given: Any) -> Any:
+    """The value of a parameter that has several names, of which a caller uses one.
 
-    >>> python_words("raise --max-iter or --seed")
-    'raise max_iter or random_state'
+    >>> one_of(0.2, h=None, test_size=0.3)
+    0.3
     """
+    said = {name: value for name, value in given.items() if value is not None}
+    if len(said) > 1:
+        raise UsageError(f"{' and '.join(said)} are names of one parameter", hint="give one of them")
+    return next(iter(said.values()), default)
 
-    def name(match: re.Match[str]) -> str:
-        word = match[1].replace("-", "_")
-        return _PYTHON_NAMES.get(word, word)
 
-    return _FLAG.sub(name, text)
+def thread_count(threads: Any, n_jobs: Any) -> int | None:
+    """Worker threads; -1 is how scikit-learn says all."""
+    count = one_of(None, threads=threads, n_jobs=n_jobs)
+    return None if count == -1 and not isinstance(count, bool) else count
 
 
 def options_from(arguments: Mapping[str, Any], random_state: Any) -> CheckedOptions:
@@ -66,8 +85,6 @@ def options_from(arguments: Mapping[str, Any], random_state: Any) -> CheckedOpti
     given: dict[str, Any] = {**arguments, "seed": as_seed(random_state)}
     for name, value in given.items():
         if value is None:
-            if name == "holdout":
-                raise UsageError("h must be a number, got None", hint="for example 0.2")
             continue
         if name in _FLAGS:
             given[name] = bool(value)
@@ -96,7 +113,7 @@ def _integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        shown = _PYTHON_NAMES.get(name, name)
+        shown = PYTHON_NAMES.get(name, name)
         raise UsageError(
             f"{shown} must be an integer, got {value!r}", hint=f"for example {shown}=1"
         ) from None
@@ -152,29 +169,65 @@ def _unfitted(transformer: Any) -> Any:
     return clone(transformer)
 
 
-def dataset_from(
+@dataclass(frozen=True)
+class Source:
+    """Rows in memory as a caller passed them, and how they are split.
+
+    Attributes
+    ----------
+    rows : all rows, embedded if there is a transformer.
+    said : what the caller said of them.
+    dataset : the rows that take part.
+    into : None for a split in two.
+    """
+
+    rows: Rows
+    said: Description
+    dataset: Dataset
+    options: CheckedOptions
+    into: PartitionOptions | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the report repeats of how the rows were described, in the words of the command line."""
+        dataset, said = self.dataset, self.said
+        return {
+            "stratify": [",".join(words) or "none" for words in families_of(dataset)],
+            "drop_invalid": said.drop_invalid,
+            **({} if said.impute == "none" else {"impute": said.impute}),
+            "label_bins": said.label_bins,
+            "keep_together": dataset.together,
+            "target": None if dataset.target is None else dataset.target.name,
+        }
+
+
+def families_of(dataset: Dataset) -> tuple[tuple[str, ...], ...]:
+    """The columns of every family of cells."""
+    return dataset.families or (tuple(dataset.categories),)
+
+
+def source_from(
     X: Any,
     said: Description,
+    options: CheckedOptions,
     *,
-    stratify: str | Sequence[str] | None,
+    stratify: Any,
     columns: str | Sequence[str] | None,
     transformer: Any,
-) -> Dataset:
+    into: PartitionOptions | None = None,
+) -> Source:
     """Make a validated dataset of what a caller passed.
 
     Parameters
     ----------
     said : all but what `stratify` and `columns` say.
-    stratify : one family of cells, or several.
+    stratify : texts that name families of cells, or arrays, each of which is one more family.
     """
     from clustersplit_cli.data.dataset import EXACT_DUPLICATES
     from clustersplit_cli.data.foreign import as_rows
     from clustersplit_cli.data.in_memory import make_dataset
 
-    words, families = parse_families([stratify] if isinstance(stratify, str) else stratify)
-    if said.label_bins is not None and _integer("label_bins", said.label_bins) < 2:
-        raise UsageError(f"label_bins must be at least 2, got {said.label_bins}", hint="for example 5")
-    said = replace(said, stratify=words, families=families, columns=globs_of(columns))
+    said = replace(described(said, stratify), columns=globs_of(columns))
     if transformer is not None:
         named = {"y": said.y, "domains": said.domains, "groups": said.groups}
         taken = {
@@ -189,7 +242,7 @@ def dataset_from(
             f"the transformer made {rows.n} rows of {n_rows}",
             hint="it must return one row for every row of X",
         )
-    return make_dataset(rows, said)
+    return Source(rows, said, make_dataset(rows, said), options, into)
 
 
 TARGET = "target"
@@ -217,16 +270,36 @@ def with_target(dataset: Dataset, target: Any, transformer: Any, *, drop_invalid
     return replace(dataset, target=make_target(rows, dataset, TARGET, drop_invalid=drop_invalid))
 
 
-def reading_config(dataset: Dataset, said: Description) -> dict[str, Any]:
-    """What the report repeats of how the rows were described, in the words of the command line."""
-    return {
-        "stratify": [",".join(words) or "none" for words in dataset.families or (tuple(dataset.categories),)],
-        "drop_invalid": said.drop_invalid,
-        **({} if said.impute == "none" else {"impute": said.impute}),
-        "label_bins": said.label_bins,
-        "keep_together": dataset.together,
-        "target": None if dataset.target is None else dataset.target.name,
-    }
+OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid", "impute")
+OF_SEARCH = (
+    *("rounding", "kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
+    *("solver", "certify", "bound", "severity", "at_mmd", "memory"),
+)
+"""Parameters that are options of the same name."""
+
+
+def prepared(given: Mapping[str, Any], into: PartitionOptions | None = None) -> Source:
+    """Make rows and options of what a caller passed, by the names of the parameters."""
+    from clustersplit_cli.data.in_memory import Description
+
+    said = Description(**{name: given[name] for name in OF_ROWS if name in given})
+    options = options_of(given, said.groups)
+    chosen = {name: given[name] for name in ("stratify", "columns", "transformer")}
+    source = source_from(given["X"], said, options, **chosen, into=into)
+    target, drop = given.get("target"), given["drop_invalid"]
+    dataset = with_target(source.dataset, target, given["transformer"], drop_invalid=drop)
+    return replace(source, dataset=dataset)
+
+
+def options_of(given: Mapping[str, Any], groups: Any = None) -> CheckedOptions:
+    """Check the options among what a caller passed."""
+    search = {name: given[name] for name in OF_SEARCH if name in given}
+    search["threads"] = thread_count(given.get("threads"), given.get("n_jobs"))
+    search["tolerance"] = tolerance_or_default(given.get("tolerance"), groups)
+    if "aim" in given:
+        search |= of_target(given.get("target"), given["aim"], given.get("weights", False))
+    search["holdout"] = one_of(0.2, h=given.get("h"), test_size=given.get("test_size"))
+    return options_from(search, given.get("random_state", 0))
 
 
 def tolerance_or_default(tolerance: Any, groups: Any) -> Any:

@@ -1,0 +1,1 @@
+"""What Python callers use, under the public package `clustersplit`."""
