@@ -289,7 +289,8 @@ OPTIONS: dict[str, Option] = {
             METHOD,
             "number",
             "auto|off|Q",
-            "Approximate the kernel with Q landmark rows; `auto`: 2000 if the exact one does not fit.",
+            "Approximate the kernel with Q landmark rows; `off` keeps it exact; `auto`: factors where they "
+            "are proven to hold it, else exact where that fits and is quick, else 2000 landmarks.",
             default="auto",
         ),
         integer("restarts", METHOD, "Number of starts of the search.", least=1, default=10),

@@ -19,6 +19,7 @@ from clustersplit_cli.cli.engine import (
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.output import STDOUT, Output
 from clustersplit_cli.cli.request import inputs_of, read_request, reading_config
+from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.data.destination import check_destination, is_complete, output_error
 from clustersplit_cli.data.readers import load, load_target
 from clustersplit_cli.data.readers.naming import as_url
@@ -27,12 +28,12 @@ from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import plan_survey
 from clustersplit_cli.errors import OutputError, UsageError
 from clustersplit_cli.pipeline.baseline import several
-from clustersplit_cli.pipeline.context import PartitionOptions
-from clustersplit_cli.pipeline.context import plan as plan_for
+from clustersplit_cli.pipeline.context import PartitionOptions, plan_local
 from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.pipeline.run import run
+from clustersplit_cli.pipeline.summarize import summarize_plan
 from clustersplit_cli.progress import Progress, Stopwatch
-from clustersplit_cli.reports.summary import Notice, Plan
+from clustersplit_cli.reports.summary import Notice
 from clustersplit_cli.reports.terminal import render_notices, render_plan, render_summary, render_warnings
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class PlanShown:
     def announce(self, engine: str, plan: MemoryPlan | None, kernel: str) -> None:
         """Show it with the next step of the work."""
         if plan is not None:
-            self._line = f"{engine}{render_plan(Plan(**vars(plan)), kernel=kernel)}"
+            self._line = f"{engine}{render_plan(summarize_plan(plan), kernel=kernel)}"
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show how far the work is."""
@@ -148,10 +149,12 @@ def opened_engine(
     if options.engine == LOCAL:
         with watch.step("read"):
             dataset = read(request, progress)
-        plan = chosen.memory
-        # Only reading tells how many rows are left.
-        if not only_counts and (plan is None or dataset.extent != chosen.extent):
-            plan = plan_for(dataset.extent, checked)
+        plan = None
+        if not only_counts:
+            with watch.step("plan"), pool(checked.threads) as workers:
+                # Only reading tells how many rows are left.
+                known = chosen.memory if dataset.extent == chosen.extent else None
+                plan = plan_local(dataset, checked, workers, into, memory=known)
         with opened_local(dataset, checked, into, memory=plan, watch=watch, progress=progress) as engine:
             yield engine
         return

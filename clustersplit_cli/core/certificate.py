@@ -40,6 +40,18 @@ class FixedPoint:
     integral: bool
     n_lps: int
 
+    def lacking(self, residual: float) -> FixedPoint:
+        """The same for a kernel that the one measured on lacks so much of the trace of.
+
+        What is lacking is a kernel too: it adds to the optimum nothing or more, and to the split's own cost
+        its own Psi, which is no more than its trace.
+        """
+        if residual == 0.0:
+            return self
+        gap = self.gap + residual / max(self.objective, residual)
+        fixed = self.status == "optimal"
+        return replace(self, gap=gap, status=_status(gap) if fixed else self.status)
+
 
 def certify_by_cbc(
     measured: SplitMeasures,
@@ -120,8 +132,11 @@ def _judge(
     own = measured.training_cost + float(measured.difference[members].sum())
     # Costs are differences of numbers as large as the trace: where they all vanish, a gap is rounding.
     gap = (own - optimum) / max(optimum, SMALLEST_OBJECTIVE * measured.trace)
-    status = "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
-    return FixedPoint(backend, status, optimum, gap, integral, n_lps)
+    return FixedPoint(backend, _status(gap), optimum, gap, integral, n_lps)
+
+
+def _status(gap: float) -> str:
+    return "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
 
 
 def certify_partition(

@@ -83,13 +83,23 @@ def memory_budget(asked: str | None) -> int:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How the kernel is held, its landmarks if any, the peak bytes expected, the budget, and why."""
+    """How the kernel is held, its landmarks if any, the peak bytes expected, the budget, and why.
 
-    geometry: str  # dense | linear | nystrom; none where no kernel is needed
+    Attributes
+    ----------
+    seconds : the time that a split is expected to take, from the sizes alone; None where nothing tells.
+    rank : columns of the factors of a low-rank kernel.
+    residual : for a low-rank kernel, what its factors may lack of the kernel's trace.
+    """
+
+    geometry: str  # dense | linear | low-rank | nystrom; none where no kernel is needed
     landmarks: int | None
     bytes: int
     budget: int
     reason: str
+    seconds: float | None = None
+    rank: int | None = None
+    residual: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,26 @@ class Workload:
         held = self.n * q * self.kernel_itemsize + 5 * q * q * 8 + 2 * q * self.d * 8
         return self.peak(held, max(2 * self.threads * min(self.n, 512), min(self.n, 4000)))
 
+    def low_rank(self, rank: int) -> int:
+        """Peak bytes with factors of that many columns, in float64: tiles beside them."""
+        return self.peak(self.n * (rank + 128) * 8 + 10 * rank * rank * 8, self.threads * 2048)
+
+    def affords_exact(self, landmarks: int) -> bool:
+        """Whether one pass over the exact kernel takes less than a split with so many landmarks."""
+        value = self.d * _MULTIPLICATION + _KERNEL_VALUE
+        return self.stored is None and self.n**2 / 2 * value <= self.seconds("nystrom", landmarks)
+
+    def seconds(self, geometry: str, width: int = 0) -> float:
+        """Estimated time of a split whose kernel is held that way, with so many landmarks or factors."""
+        value = self.d * _MULTIPLICATION + _KERNEL_VALUE
+        made = {
+            "dense": self.n * self.n / 2 * value,
+            "linear": self.n * self.d * 100 * _MULTIPLICATION,
+            "nystrom": self.n * width * value + width**3 * _EIGENVALUE,
+            "low-rank": self.n * width * (2 * value + width * _EIGENVALUE / 4) + width**3 * _EIGENVALUE,
+        }[geometry]
+        return _START + made * (1 if self.itemsize <= 4 else 2)
+
 
 def plan_memory(work: Workload, *, is_linear: bool, nystrom: str | int, budget: int) -> MemoryPlan:
     """Choose how to hold the kernel within the budget.
@@ -173,14 +203,32 @@ def plan_memory(work: Workload, *, is_linear: bool, nystrom: str | int, budget: 
     if isinstance(nystrom, int):
         q = min(nystrom, work.n)
         return _within(work.nystrom(q), budget, "nystrom", q, f"{q} landmarks were asked for", work)
-    dense = work.dense()
+    dense, q = work.dense(), min(DEFAULT_LANDMARKS, work.n)
     if nystrom == "off":
         return _within(dense, budget, "dense", None, "the exact kernel was asked for", work)
-    if dense <= budget:
-        return MemoryPlan("dense", None, dense, budget, "the exact kernel matrix fits")
-    q = min(DEFAULT_LANDMARKS, work.n)
+    seconds = work.seconds("dense")
+    is_quick = work.n <= FEW_ROWS or seconds <= max(LONG, work.seconds("nystrom", q))
+    if dense <= budget and is_quick:
+        return _within(dense, budget, "dense", None, "the exact kernel matrix fits", work)
     reason = f"the exact kernel matrix would take {_gigabytes(dense)}"
+    if dense <= budget and work.nystrom(q) <= budget:
+        reason += f" and about {seconds:.0f} s; --nystrom off computes it"
     return _within(work.nystrom(q), budget, "nystrom", q, reason, work)
+
+
+def most_factors(work: Workload, budget: int) -> int:
+    """Columns of factors that a low-rank kernel may have to be worth it; 0 where rows are few."""
+    if work.n <= FEW_ROWS or work.stored is not None:
+        return 0
+    fitting = (rank for rank in range(MOST_FACTORS, 0, -FACTOR_STEP) if work.low_rank(rank) <= budget)
+    return min(work.n // ROWS_PER_FACTOR, next(fitting, 0))
+
+
+def plan_low_rank(work: Workload, budget: int, rank: int, residual: float) -> MemoryPlan:
+    """Hold the kernel as factors of at most so many columns."""
+    needed, seconds = work.low_rank(rank), work.seconds("low-rank", rank)
+    reason = "factors hold it to a millionth of MMD²"
+    return MemoryPlan("low-rank", None, needed, budget, reason, seconds, rank, residual)
 
 
 def check_reading(n: int, d: int, itemsize: int, budget: int) -> None:
@@ -203,7 +251,7 @@ def _within(
     needed: int, budget: int, geometry: str, q: int | None, reason: str, work: Workload
 ) -> MemoryPlan:
     if needed <= budget:
-        return MemoryPlan(geometry, q, needed, budget, reason)
+        return MemoryPlan(geometry, q, needed, budget, reason, work.seconds(geometry, q or 0))
     what = {"dense": "the exact kernel", "linear": "the features", "nystrom": f"{q} landmarks"}[geometry]
     raise MemoryPlanError(
         f"{what} for {work.n:,} rows of {work.d:,} features would take {_gigabytes(needed)}, "
@@ -230,6 +278,12 @@ LONGEST = 60.0
 # command gives the same number on every machine and on every day.
 _MULTIPLICATION = 1.75e-11
 _KERNEL_VALUE = 4e-9
+_EIGENVALUE, _START = 1.5e-10, 1.0
+FEW_ROWS = 16_384
+"""Up to so many rows the exact kernel takes a second or two."""
+LONG = 10.0
+"""Seconds of a split on the exact kernel up to which nobody minds what landmarks would take."""
+MOST_FACTORS, FACTOR_STEP, ROWS_PER_FACTOR = 1536, 128, 16
 
 
 @dataclass(frozen=True)

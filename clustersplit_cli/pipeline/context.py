@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.constraints.cells import Cells, joint_cells
+from clustersplit_cli.core.constraints.cells import Cells, joint_cells, sample_rows
 from clustersplit_cli.core.constraints.groups import GroupParts, form_parts
 from clustersplit_cli.core.constraints.quotas import (
     Quotas,
@@ -24,6 +24,13 @@ from clustersplit_cli.core.constraints.quotas import (
 )
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
 from clustersplit_cli.core.duplicates import row_identities
+from clustersplit_cli.core.geometry.cholesky import (
+    BLOCK,
+    PivotedCholesky,
+    leading_discrepancy,
+    pivoted_cholesky,
+    squared_length,
+)
 from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import (
@@ -34,20 +41,28 @@ from clustersplit_cli.core.geometry.kernels import (
     prepare,
     standardize,
 )
-from clustersplit_cli.core.geometry.nystrom import linear_geometry, nystrom_geometry
+from clustersplit_cli.core.geometry.nystrom import linear_geometry, low_rank_geometry, nystrom_geometry
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.geometry.sparse import SparseFeatures, prepare_sparse, sparse_geometry
 from clustersplit_cli.core.mmd.power import WidthPower, most_powerful, sampled_rows, width_powers
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.severity import DRAWS
 from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Dataset, Extent
-from clustersplit_cli.engines.plan import MemoryPlan, Workload, plan_memory
-from clustersplit_cli.errors import UsageError
+from clustersplit_cli.engines.plan import MemoryPlan, Workload, most_factors, plan_low_rank, plan_memory
+from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 
 RANDOM_SPLITS = 20
 _POWER_KEY = 0x706F776572
+TRIED_ROWS = 4096
+"""Rows that tell how many factors a kernel takes."""
+NEGLIGIBLE = 1e-6
+"""Share of MMD² that a kernel of low rank may lack."""
+EASE = 2.0
+"""How much smaller than a simple split of a sample the MMD² that is found may be."""
+MORE_FACTORS = 1.5
+"""Factors that all rows may take, to those that a sample of them takes."""
 Value = TypeVar("Value")
 
 
@@ -101,10 +116,70 @@ def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
     """Decide how to hold the kernel before anything is read; None if only reading can tell the size."""
     if extent.n_rows is None or extent.n_features is None or extent.itemsize is None:
         return None
-    work = Workload(
-        extent.n_rows, extent.n_features, extent.itemsize, options.restarts, options.threads, extent.stored
+    return plan_memory(
+        workload(extent, options),
+        is_linear=options.is_linear,
+        nystrom=options.nystrom,
+        budget=options.budget,
     )
-    return plan_memory(work, is_linear=options.is_linear, nystrom=options.nystrom, budget=options.budget)
+
+
+def workload(extent: Extent, options: CheckedOptions) -> Workload:
+    """The sizes that memory and time depend on, where all of them are known."""
+    n, d, itemsize = extent.n_rows, extent.n_features, extent.itemsize
+    assert n is not None and d is not None and itemsize is not None
+    return Workload(n, d, itemsize, options.restarts, options.threads, extent.stored)
+
+
+def plan_local(
+    dataset: Dataset,
+    options: CheckedOptions,
+    workers: Workers,
+    into: PartitionOptions | None = None,
+    *,
+    memory: MemoryPlan | None = None,
+) -> MemoryPlan:
+    """Decide how to hold the kernel of rows that have been read: as factors, if few of them may do.
+
+    Parameters
+    ----------
+    memory : the plan that the sizes alone gave, if it has been made.
+    """
+    memory, tried = memory or plan(dataset.extent, options), None
+    assert memory is not None
+    # Where there is a target, its rows are compared through the kernel itself.
+    if options.nystrom == "auto" and not options.is_linear and dataset.target is None:
+        tried = _try_factors(dataset, options, workers, into or PartitionOptions())
+    return tried or memory
+
+
+def _try_factors(
+    dataset: Dataset, options: CheckedOptions, workers: Workers, into: PartitionOptions
+) -> MemoryPlan | None:
+    """Factor the kernel between some rows, until what is left would not show in the MMD of all rows."""
+    work, n = workload(dataset.extent, options), len(dataset.rows)
+    most = most_factors(work, options.budget)
+    cells = families_of(dataset)[0]
+    if most == 0 or len(cells.sizes) > TRIED_ROWS:
+        return None
+    options, _ = with_width(dataset, options, workers)
+    rows, streams = sample_rows(cells, min(n, TRIED_ROWS), np.random.default_rng(0)), Streams.from_seed(0)
+    try:
+        prepared = prepare_features(dataset.features[rows], options, workers, streams.samples)
+    except InputError:  # where all rows are as bad, it is said of them
+        return None
+    shares = into.shares(options)
+    what = (prepared.features, prepared.kernel, streams.landmarks, workers)
+    easy = leading_discrepancy(
+        pivoted_cholesky(*what, most=BLOCK).factors, cells.only(rows), float(min(shares))
+    )
+    # Times the squared length of the weights, what is left of the trace bounds what MMD² lacks.
+    left = NEGLIGIBLE * easy / (EASE * squared_length(shares, n))
+    tried = pivoted_cholesky(*what, most=most, enough=left * len(rows) / n)
+    if not tried.is_enough:
+        return None
+    rank = min(most, int(MORE_FACTORS * tried.rank))
+    return plan_low_rank(work, options.budget, rank, left)
 
 
 @dataclass(frozen=True)
@@ -139,10 +214,38 @@ def prepare_local_kernel(
     with watch.step("kernel"):
         spread = off_diagonal_spread(prepared, streams.samples) if options.is_stationary else None
         prepared = prepared.resolving(spread)
-        geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
+        factors = None
+        if memory.rank is not None:
+            factors = pivoted_cholesky(
+                prepared.features,
+                prepared.kernel,
+                streams.landmarks,
+                workers,
+                most=memory.rank,
+                enough=memory.residual,
+                progress=progress,
+            )
+            memory = _proven(memory, factors) or _without_factors(dataset, options)
+        if factors is not None and memory.rank is not None:
+            geometry: Geometry = low_rank_geometry(factors.factors, workers, factors.residual)
+        else:
+            geometry = build_geometry(prepared, memory, streams.landmarks, workers, progress)
         n = geometry.n
         prepared.require_digits(geometry.trace - geometry.grand_total / n, geometry.trace, n)
     return LocalKernel(memory, prepared, spread, geometry)
+
+
+def _proven(memory: MemoryPlan, factors: PivotedCholesky) -> MemoryPlan | None:
+    """The plan with what came of it; None where the factors leave too much of the kernel."""
+    if not factors.is_enough:
+        return None
+    return replace(memory, rank=factors.rank, residual=factors.residual)
+
+
+def _without_factors(dataset: Dataset, options: CheckedOptions) -> MemoryPlan:
+    memory = plan(dataset.extent, options)
+    assert memory is not None
+    return replace(memory, reason=f"{memory.reason}, and few factors do not hold it")
 
 
 def width_candidates(dataset: Dataset, options: CheckedOptions, workers: Workers) -> tuple[WidthPower, ...]:
@@ -229,6 +332,12 @@ class PartitionOptions:
     def of_text(cls, text: str) -> PartitionOptions:
         """Read `--parts`."""
         return cls(parts=parse_parts(text), random=random_parts(text))
+
+    def shares(self, options: CheckedOptions) -> list[Fraction]:
+        """The share of every part; where there is none, of the two sides of a split."""
+        if self.folds is not None:
+            return [Fraction(1, self.folds)] * self.folds
+        return [share for _, share in self.parts] or [1 - options.holdout, options.holdout]
 
     def quotas(self, dataset: Dataset, options: CheckedOptions) -> Quotas:
         """Give every part its share of every cell."""

@@ -27,14 +27,21 @@ from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import PartitionOptions, Streams, plan, requirements_of, with_width
+from clustersplit_cli.pipeline.context import (
+    PartitionOptions,
+    Streams,
+    plan_local,
+    requirements_of,
+    with_width,
+)
 from clustersplit_cli.pipeline.engine import Engine
 from clustersplit_cli.pipeline.local.context import CBC_CERTIFICATE_ROWS
 from clustersplit_cli.pipeline.notices import SMALL_CELL, about_cells, about_kernel, about_parts
+from clustersplit_cli.pipeline.summarize import summarize_plan
 from clustersplit_cli.pipeline.target import look_for_shift, sampled_rows
 from clustersplit_cli.reports import inspection
 from clustersplit_cli.reports.part_sizes import PartSizes, PartTotal, SizedCell
-from clustersplit_cli.reports.summary import Notice, Plan
+from clustersplit_cli.reports.summary import Notice
 
 NEAR = 0.01
 """Kernel values within this distance of 0 or 1 say that two rows are unrelated, or the same."""
@@ -57,7 +64,8 @@ def examine(
     notes = [Notice(*note) for note in dataset.notes]
     memory: MemoryPlan | None = None
     try:
-        memory = plan(dataset.extent, options)
+        with pool(options.threads) as workers:
+            memory = plan_local(dataset, options, workers)
     except ClusterSplitError as error:  # the one thing that inspecting should survive
         cure = f"; {error.hint}" if error.hint else ""
         notes.append(Notice("plan_does_not_fit", f"{error.message}{cure}"))
@@ -108,9 +116,7 @@ def examine(
         units=None if asked.units is None else asked.n_atoms,
         tolerance=float(asked.tolerance),
         widths=widths,
-        plan=None
-        if memory is None
-        else Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason),
+        plan=None if memory is None else summarize_plan(memory),
         estimate=estimate,
         warnings=tuple(notes),
         target=target,
@@ -192,9 +198,10 @@ def _estimate(
     per_value = _seconds(lambda: prepared.kernel.tile(block, block), workers) / matrix.size
     per_product = _seconds(lambda: matrix @ columns, workers) / (matrix.size * TIMED_COLUMNS)
     effort = EFFORTS[options.effort]
-    q = memory.landmarks or 0
-    made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q}[memory.geometry]
-    width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q}[memory.geometry]  # of one product with the kernel
+    q = memory.landmarks or memory.rank or 0
+    made = {"dense": n * n / 2, "linear": 0, "nystrom": n * q, "low-rank": 2 * n * q}[memory.geometry]
+    # Of one product with the kernel.
+    width = {"dense": n, "linear": 2 * d, "nystrom": 2 * q, "low-rank": 2 * q}[memory.geometry]
     explored = n * width if n <= SMALL else 2 * explored_rows(n) * landmarks_in_two(n)
     exploring = explored * (options.restarts + effort.max_rounds * effort.batch) * STEPS_EXPLORING
     # Where the kernel is held as factors, one product measures all splits, and few rows are looked up later.

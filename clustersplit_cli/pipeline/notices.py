@@ -12,6 +12,7 @@ from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.severity import Grade
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.context import NEGLIGIBLE
 from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.pipeline.target import about_target
 
@@ -32,6 +33,7 @@ def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
         *about.dataset.notes,
         *about_kernel(about.prepared, about.spread, about.options.standardize, about.dataset.feature_names),
         *result.notes,
+        *about_error(measures.mmd_squared, result.error),
         *(about_discrepancy(squared, result.random, scatter, parts=what) if is_sought else ()),
         *about_grade(grade),
         *about_target(result.target),
@@ -149,6 +151,16 @@ def about_convergence(converged: bool, max_iter: int) -> Iterator[tuple[str, str
         yield (
             "not_converged",
             f"the best run had not converged after {max_iter} iterations; raise --max-iter",
+        )
+
+
+def about_error(mmd_squared: float, error: float | None) -> Iterator[tuple[str, str]]:
+    """Warn where factors may lack more of MMD² than was planned for."""
+    if error and error > NEGLIGIBLE * mmd_squared:
+        yield (
+            "low_rank_error",
+            f"the factors of the kernel are proven to hold MMD² = {mmd_squared:.6g} to {error:.1g} alone; "
+            "--nystrom off computes it on the kernel itself",
         )
 
 

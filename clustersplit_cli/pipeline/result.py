@@ -14,6 +14,7 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import Quotas
+from clustersplit_cli.core.geometry.cholesky import squared_length
 from clustersplit_cli.core.geometry.kernels import KernelSpread, Prepared
 from clustersplit_cli.core.mmd.definition import Definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
@@ -185,3 +186,12 @@ class RunResult:
     engine: EngineSummary | None = None
     graded: Grade | None = None
     target: TargetResult | None = None
+
+    @property
+    def error(self) -> float | None:
+        """What MMD² may lack of that under the kernel itself; None where landmarks stand for the kernel."""
+        memory, measures = self.about.memory, self.measures
+        if memory.landmarks is not None:
+            return None
+        shares = [size / measures.n_rows for size in measures.sizes.tolist()]
+        return memory.residual * squared_length(shares, measures.n_rows) if memory.residual else 0.0

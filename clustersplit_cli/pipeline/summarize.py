@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from clustersplit_cli import __version__
 from clustersplit_cli.core.assignment.cbc import cbc_version
 from clustersplit_cli.core.constraints.quotas import VAL, Quotas
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MemoryPlan
@@ -45,6 +46,8 @@ def summarize(result: RunResult, watch: Stopwatch) -> summary.Report:
             subsample=None
             if estimate is None
             else summary.SubsampleMMD(estimate.mmd_squared, estimate.standard_error, estimate.size),
+            error=result.error,
+            exact=_exact(estimate),
         ),
         objective=summary.Objective(
             measures.psi, measures.ssq_total, measures.identity_residual, about.trace_error
@@ -96,7 +99,7 @@ def resolved_options(options: CheckedOptions, memory: MemoryPlan, kernel: Any) -
         "standardize": options.standardize,
         # As a number if it is one, else in the words of the command line.
         "tolerance": float(tolerance.general or 0) if plain else list(tolerance.texts),
-        "nystrom": memory.landmarks if memory.landmarks is not None else "off",
+        "nystrom": "auto" if memory.rank is not None else memory.landmarks or "off",
         "restarts": options.restarts,
         "effort": options.effort,
         "max_iter": options.max_iter,
@@ -136,7 +139,22 @@ def summarize_input(dataset: Dataset) -> summary.InputSummary:
 
 def summarize_plan(memory: MemoryPlan) -> summary.Plan:
     """How the kernel is held."""
-    return summary.Plan(memory.geometry, memory.landmarks, memory.bytes, memory.budget, memory.reason)
+    return summary.Plan(
+        memory.geometry,
+        memory.landmarks,
+        memory.bytes,
+        memory.budget,
+        memory.reason,
+        memory.seconds,
+        memory.rank,
+    )
+
+
+def _exact(estimate: SubsampleEstimate | None) -> float | None:
+    """The MMD under the kernel itself, of all rows, where it was computed."""
+    if estimate is None or estimate.exact is None:
+        return None
+    return float(max(estimate.exact, 0.0) ** 0.5)
 
 
 def _parts(about: About, measures: Measures) -> summary.PartsSummary | None:

@@ -63,7 +63,12 @@ class SubsampleMMD:
 
 @dataclass(frozen=True)
 class MMDSummary:
-    """The maximum mean discrepancy between the two sides (biased estimator)."""
+    """The maximum mean discrepancy between the two sides (biased estimator).
+
+    `error` is what MMD² of a kernel held as factors may lack: that of the kernel itself is at least `squared`
+    and at most `squared + error`. 0 where the kernel is exact; null where landmarks stand for it. `exact` is
+    the MMD under the kernel itself where landmarks stand for it and one pass over all of it was worth it.
+    """
 
     value: float
     squared: float
@@ -71,6 +76,8 @@ class MMDSummary:
     gamma: float | None
     geometry: str
     subsample: SubsampleMMD | None
+    error: float | None = 0.0
+    exact: float | None = None
 
 
 @dataclass(frozen=True)
@@ -258,11 +265,13 @@ class Notice:
 class Plan:
     """How the kernel is held, what that takes, and why."""
 
-    geometry: str  # dense | linear | nystrom
+    geometry: str  # dense | linear | low-rank | nystrom
     landmarks: int | None
     bytes: int
     budget: int
     reason: str
+    seconds: float | None = None  # that a split is expected to take
+    rank: int | None = None  # columns of the factors of a low-rank kernel
 
 
 @dataclass(frozen=True)

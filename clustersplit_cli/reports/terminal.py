@@ -103,10 +103,17 @@ def render_notices(notices: Iterable[Notice], *, console: Console) -> None:
 def render_plan(plan: Plan, *, kernel: str) -> str:
     """Say in one line how the kernel is held, what that takes, and why."""
     held = kernel if plan.geometry == kernel else f"{plan.geometry} {kernel}"
-    if plan.landmarks is not None:
-        held += f" with {human_count(plan.landmarks)} landmarks"
+    held += _width(plan)
     needed = f"{human_bytes(plan.bytes)} of {human_bytes(plan.budget)} budget"
-    return ", ".join(part for part in (f"kernel: {held}", needed, printable(plan.reason)) if part)
+    expected = "" if plan.seconds is None else f"about {human_seconds(plan.seconds)}"
+    return ", ".join(part for part in (f"kernel: {held}", needed, printable(plan.reason), expected) if part)
+
+
+def _width(plan: Plan) -> str:
+    """What a kernel that is not held as it is is held by."""
+    if plan.landmarks is not None:
+        return f" with {human_count(plan.landmarks)} landmarks"
+    return "" if plan.rank is None else f" with up to {human_count(plan.rank)} factors"
 
 
 def summary_rows(report: Report) -> list[Row]:
@@ -219,6 +226,8 @@ def _subsample(report: Report) -> Row | None:
     check = report.mmd.subsample
     if check is None:
         return None
+    if report.mmd.exact is not None:
+        return Row("exact kernel", (f"MMD {human_number(report.mmd.exact)}", "of all rows"))
     # The estimate is of the square, and may be negative: a root of its own it has not, but its limits have.
     reach = 2 * check.standard_error
     low, high = (max(check.mmd_squared_unbiased + by, 0.0) ** 0.5 for by in (-reach, reach))
@@ -395,9 +404,9 @@ def _kernel(report: Report) -> Row:
     candidates = report.config.get("widths")
     if candidates:
         clauses.append(f"the most powerful of {len(candidates)} candidates")
-    landmarks = report.plan.landmarks
-    with_landmarks = f" with {human_count(landmarks)} landmarks" if landmarks is not None else ""
-    clauses.append(f"{report.mmd.geometry} geometry{with_landmarks}")
+    clauses.append(f"{report.mmd.geometry} geometry{_width(report.plan)}")
+    if report.mmd.error:
+        clauses.append(f"MMD² to {human_number(report.mmd.error, 1)}")
     return Row("kernel", tuple(clauses))
 
 

@@ -60,6 +60,7 @@ _OF_ANOTHER_ENGINE = ("column_in_both", "not_converged")
 """Warnings whose words name paths, or an option that not every engine has."""
 UNCHECKED = (
     *("tool.*", "timing.*", "plan.bytes", "plan.reason", "config.features", "config.threads"),
+    *("plan.seconds", "plan.rank"),
     *(
         "config.restarts",
         "config.max_iter",
@@ -143,7 +144,17 @@ def _rounding_of(recomputed: Mapping[str, Any]) -> dict[str, float]:
     # The square root of what is zero but for rounding is as large as that of the rounding.
     value = squared / max(2.0 * found["value"], math.sqrt(squared) or 1.0)
     of_sums = averaged * objective["ssq_total"]
-    noise = {"squared": squared, "value": value, "mmd_squared_unbiased": squared, "standard_error": squared}
+    if found["error"]:  # which pivots are drawn depends on the last digits, and with them what is left
+        squared += found["error"]
+        value += found["error"] / found["value"] if found["value"] else 0.0
+    noise = {
+        "squared": squared,
+        "value": value,
+        "error": found["error"] or 0.0,
+        "exact": value,
+        "mmd_squared_unbiased": squared,
+        "standard_error": squared,
+    }
     noise |= {"psi": of_sums, "ssq_total": of_sums, "objective": of_sums}
     most = (recomputed.get("bound") or {}).get("mmd_upper")
     if most is not None:  # a bound of next to nothing, and the share of it that was reached

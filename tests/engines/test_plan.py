@@ -17,6 +17,7 @@ from clustersplit_cli.engines.plan import (
     Workload,
     machine_memory,
     memory_budget,
+    most_factors,
     parse_memory,
     plan_memory,
 )
@@ -109,6 +110,25 @@ def test_a_kernel_that_does_not_fit_is_approximated() -> None:
     assert (plan.geometry, plan.landmarks) == ("nystrom", 2000)
     assert plan.bytes <= 8 * GB
     assert "the exact kernel matrix would take 8" in plan.reason
+
+
+def test_a_kernel_that_fits_and_takes_long_is_approximated() -> None:
+    plan = plan_memory(work(60_000, 512), is_linear=False, nystrom="auto", budget=16 * GB)
+    assert (plan.geometry, plan.landmarks) == ("nystrom", 2000)
+    assert "GB and about 24 s; --nystrom off computes it" in plan.reason
+    exact = plan_memory(work(60_000, 512), is_linear=False, nystrom="off", budget=16 * GB)
+    assert exact.geometry == "dense"
+    assert exact.seconds is not None and plan.seconds is not None
+    assert exact.seconds > 3 * plan.seconds
+    assert plan_memory(work(25_000, 512), is_linear=False, nystrom="auto", budget=16 * GB).geometry == "dense"
+
+
+def test_few_rows_need_no_factors_and_their_number_fits_the_budget() -> None:
+    assert most_factors(work(16_384, 7), 16 * GB) == 0
+    assert most_factors(work(45_312, 7), 16 * GB) == 1536
+    few = most_factors(work(45_312, 7), GB // 2)
+    assert 0 < few < 1536
+    assert work(45_312, 7).low_rank(few) <= GB // 2 < work(45_312, 7).low_rank(few + 128)
 
 
 def test_landmarks_are_as_asked_and_at_most_all_rows() -> None:

@@ -151,9 +151,10 @@ def _engine(
         return chosen
     if run.into is not None:
         refuse_for_sizes(chosen.options, {f"--{name}": given[name] for name in ("rerun", "spill")})
-    elif report["plan"]["geometry"] == "dense":
+    elif report["plan"]["geometry"] in ("dense", "low-rank"):
         raise UsageError(
-            f"the run in {shown(run.directory)} has the exact kernel, which takes all rows in one place",
+            f"the run in {shown(run.directory)} has the exact kernel, or factors of it, "
+            "which take all rows in one place",
             hint="use --engine local, with --memory enough for it",
         )
     passes = report["config"].get("passes")

@@ -54,6 +54,8 @@ def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, with_support: 
     rounding = ROUNDING * float(np.finfo(problem.geometry.search_dtype).eps)
     if problem.geometry.is_nonnegative:
         most = min(most, _by_row_sums(problem, rounding))
+    # What a kernel of low rank lacks adds at most its trace times |z|².
+    most += problem.geometry.lacking * (1.0 / n_val + 1.0 / (problem.n - n_val))
     return float(np.sqrt(max(most, 0.0) * (1.0 + rounding)))
 
 

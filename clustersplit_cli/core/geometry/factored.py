@@ -152,6 +152,7 @@ class FactorGeometry(FactoredKernel):
     is_converted: bool = False  # whether every block of F is made anew, rather than a view
     uncentred: Uncentred | None = None
     landmarks: NDArray[np.int64] | None = None  # Nyström: the rows that F's columns stand for
+    lacking: float = 0.0  # low-rank kernels: at least the trace of what F F' lacks of the kernel
     has_entries = False
     is_low_rank = True
     is_nonnegative = False
@@ -321,13 +322,18 @@ class FactorGeometry(FactoredKernel):
         )
         return result
 
+    @property
+    def moment_dtype(self) -> np.dtype[Any]:
+        """The precision of B'B, whose rounding the bound makes up for."""
+        return np.dtype(np.float32) if self.lacking else self.search_dtype
+
     def _factor_moments(
         self, limits: ValidationQuotas, vector: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """For the factors B = F M: B'B, the sum of B's rows over each cell, and B'vector."""
-        dtype = self.search_dtype
-        mixing = None if self.mixing is None else self.mixing.astype(dtype)
-        width = self.width if mixing is None else mixing.shape[1]
+        dtype = self.moment_dtype
+        mixing = None if self.mixing is None else Mixing.of(self.mixing.astype(dtype))
+        width = self.width if mixing is None else mixing.width
         n_cells = len(limits.target)
 
         def one(
@@ -336,7 +342,7 @@ class FactorGeometry(FactoredKernel):
             start, stop = tile
             block = self.rows(start, stop, dtype)
             if mixing is not None:
-                block = block @ mixing
+                block = mixing.mix(block)
             present, codes = np.unique(limits.cells.codes[start:stop], return_inverse=True)
             which = np.zeros((len(present), stop - start), dtype=dtype)
             which[codes.reshape(-1), np.arange(stop - start)] = 1
@@ -361,7 +367,7 @@ class FactorGeometry(FactoredKernel):
         """With K = BB', the non-zero eigenvalues of PKP are those of the small matrix (PB)'PB."""
         moments = self._factor_moments(limits, z0)
         longest = float(np.sqrt(max(float(self.diagonal.max()), 0.0)))
-        return factored_spectrum(*moments, limits, self.search_dtype, self.factors_along, longest)
+        return factored_spectrum(*moments, limits, self.moment_dtype, self.factors_along, longest)
 
     def group_sums(self, groups: NDArray[np.int64]) -> FactorGeometry:
         """Sum the factors over groups of rows."""
@@ -383,8 +389,10 @@ class FactorGeometry(FactoredKernel):
         )
 
     def own_factors(self, most: int) -> OwnFactors | None:
-        """F itself, if it has few columns and K = F F'."""
-        return OwnFactors(self) if self.mixing is None and self.width <= most else None
+        """F itself, if it is K = F F' and narrow; the first columns of pivoted factors stand for all."""
+        if self.mixing is not None or (self.width > most and not self.lacking):
+            return None
+        return OwnFactors(self, min(self.width, most))
 
     def columns(self, landmarks: NDArray[np.int64]) -> Floats:
         """K[:, landmarks]."""
@@ -433,18 +441,61 @@ class FactorGeometry(FactoredKernel):
         return factors
 
 
+SPAN_COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """A mixing matrix M in pieces: columns of a triangular matrix end above its last rows.
+
+    Attributes
+    ----------
+    pieces : columns, how many of their rows are not all zero, and these rows.
+    """
+
+    width: int
+    pieces: tuple[tuple[slice, int, Floats], ...]
+
+    @classmethod
+    def of(cls, matrix: Floats) -> Mixing:
+        """Cut a matrix."""
+        width = matrix.shape[1]
+        spans = [slice(*span) for span in tiles(width, SPAN_COLUMNS)]
+        depths = [1 + int(np.flatnonzero(matrix[:, columns].any(axis=1))[-1]) for columns in spans]
+        cut_out = (
+            np.ascontiguousarray(matrix[:depth, span]) for span, depth in zip(spans, depths, strict=True)
+        )
+        return cls(width, tuple(zip(spans, depths, cut_out, strict=True)))
+
+    def mix(self, block: Floats) -> Floats:
+        """F M for some rows of F."""
+        mixed = np.empty((len(block), self.width), block.dtype)
+        for columns, depth, some in self.pieces:
+            np.matmul(block[:, :depth], some, out=mixed[:, columns])
+        return mixed
+
+    def squared_lengths(self, block: Floats) -> NDArray[np.float64]:
+        """Of the rows of F M, for some rows of F; shape (rows,)."""
+        squares = np.zeros(len(block))
+        for _, depth, some in self.pieces:
+            factors = block[:, :depth] @ some
+            squares += np.einsum("ij,ij->i", factors, factors)
+        return squares
+
+
 @dataclass(frozen=True)
 class OwnFactors:
-    """The factors that a kernel is held as."""
+    """The factors that a kernel is held as, or the first columns of them."""
 
     geometry: FactorGeometry
+    width: int
 
     def at(self, rows: NDArray[np.int64]) -> Floats:
         """Factors of some rows."""
-        return self.geometry.take(rows, self.geometry.search_dtype)
+        return self.geometry.take(rows, self.geometry.search_dtype)[:, : self.width]
 
     def combine(self, weights: Floats) -> Floats:
-        """One pass over F: F c for coefficients c of shape (p, r)."""
+        """One pass over F: F c for coefficients c of shape (width, r)."""
         return self.geometry.times(weights.astype(self.geometry.search_dtype, copy=False))
 
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.geometry.factored import CONVERTED_BYTES, SPAN_ROWS, FactorGeometry, Uncentred, cut
+from clustersplit_cli.core.geometry.factored import (
+    CONVERTED_BYTES,
+    SPAN_ROWS,
+    FactorGeometry,
+    Mixing,
+    Uncentred,
+    cut,
+)
 from clustersplit_cli.core.geometry.features import Affine, Features, Floats, Moments
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.protocol import (
@@ -21,7 +28,6 @@ from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.progress import Progress, silent
 
 TRACE_ROWS = 16384
-SPAN_COLUMNS = 256
 NEAR = 4.0
 """Squared length of the mean, in units of the total variance, up to which rounding hardly grows."""
 
@@ -87,8 +93,13 @@ def _own_squares(
     return diagonal, sum(workers.map(one, tiles(n, SPAN_ROWS)), np.zeros(d))
 
 
-def low_rank_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
-    """The kernel whose factors are given as an array."""
+def low_rank_geometry(factors: Floats, workers: Workers, lacking: float = 0.0) -> FactorGeometry:
+    """The kernel whose factors are given as an array.
+
+    Parameters
+    ----------
+    lacking : at least the trace of what they lack of the kernel that they stand for.
+    """
     diagonal = np.einsum("ij,ij->i", factors, factors, dtype=np.float64)
     return FactorGeometry(
         name="low-rank",
@@ -102,6 +113,7 @@ def low_rank_geometry(factors: Floats, workers: Workers) -> FactorGeometry:
         total=factors.sum(axis=0, dtype=np.float64),
         search_dtype=factors.dtype,
         workers=workers,
+        lacking=lacking,
     )
 
 
@@ -157,32 +169,15 @@ def estimated_trace(some: Floats, mixing: Floats, n: int, workers: Workers) -> t
     The diagonal of all rows would cost several times the landmark matrix itself, and all it adds is a
     constant to Psi; beyond `TRACE_ROWS` rows a sample stands for it.
     """
-
-    # Columns of a triangular matrix end above its last rows.
-    spans = [(columns, _depth(mixing[:, columns])) for columns in _spans(mixing.shape[1])]
-
-    def squared_lengths(tile: tuple[int, int]) -> NDArray[np.float64]:
-        squares = np.zeros(tile[1] - tile[0])
-        for columns, depth in spans:
-            factors = some[slice(*tile), :depth] @ mixing[:depth, columns]
-            squares += np.einsum("ij,ij->i", factors, factors)
-        return squares
-
+    cut_up = Mixing.of(mixing)
     m = len(some)
-    found = np.concatenate(list(workers.map(squared_lengths, tiles(m, KERNEL_TILE))))
+    found = np.concatenate(
+        list(workers.map(lambda tile: cut_up.squared_lengths(some[slice(*tile)]), tiles(m, KERNEL_TILE)))
+    )
     if m == n:
         return float(found.sum()), 0.0
     spread = float(found.std(ddof=1)) * np.sqrt((1.0 - m / n) / m)
     return n * float(found.mean()), n * float(spread)
-
-
-def _spans(width: int) -> list[slice]:
-    return [slice(*span) for span in tiles(width, SPAN_COLUMNS)]
-
-
-def _depth(columns: Floats) -> int:
-    """The number of rows up to the last that is not zero."""
-    return 1 + int(np.flatnonzero(columns.any(axis=1))[-1])
 
 
 def trace_rows(n: int) -> NDArray[np.int64]:

@@ -49,7 +49,7 @@ class Geometry(KernelColumns, Protocol):
 
     @property
     def name(self) -> str:
-        """How the kernel is held: dense, linear or nystrom."""
+        """How the kernel is held: dense, linear, low-rank or nystrom."""
 
     @property
     def diagonal(self) -> NDArray[np.float64]:
@@ -62,6 +62,10 @@ class Geometry(KernelColumns, Protocol):
     @property
     def trace_error(self) -> float:
         """Standard error of the trace: 0 unless it was estimated from a sample of rows."""
+
+    @property
+    def lacking(self) -> float:
+        """At least the trace of what factors lack of the kernel; 0 for others, Nyström's is not known."""
 
     @property
     def is_low_rank(self) -> bool:
@@ -128,6 +132,7 @@ class ByProducts:
     is_low_rank = False
     is_nonnegative = False
     landmarks: NDArray[np.int64] | None = None
+    lacking = 0.0
 
     def apply(self: Geometry, vectors: Floats) -> Floats:
         """Return K @ vectors."""

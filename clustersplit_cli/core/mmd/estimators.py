@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.kernels import Kernel
-from clustersplit_cli.core.mmd.sums import GroupSums
+from clustersplit_cli.core.mmd.sums import GroupSums, exact_sums
 from clustersplit_cli.core.parallel import Workers
+from clustersplit_cli.progress import Progress, silent
 
 ESTIMATORS = ("biased", "unbiased")
 
@@ -79,11 +80,30 @@ def squared_discrepancies(sums: GroupSums, estimator: str) -> Sums:
 
 @dataclass(frozen=True)
 class SubsampleEstimate:
-    """The unbiased estimate of MMD² on a subsample, its standard error, and the rows it used."""
+    """The unbiased estimate of MMD² on a subsample, its standard error, and the rows it used.
+
+    `exact` is MMD² of all rows, biased as usual, where that was computed.
+    """
 
     mmd_squared: float
     standard_error: float
     size: int
+    exact: float | None = None
+
+
+def exact_mmd(
+    features: Features,
+    kernel: Kernel,
+    parts: Sequence[NDArray[np.int64]],
+    workers: Workers,
+    progress: Progress = silent,
+) -> float:
+    """MMD² between parts, biased, in one pass over the kernel; of more than two the mean as below."""
+    sums = exact_sums(features, kernel, parts, workers, progress=progress)
+    squared = squared_discrepancies(sums, "biased")
+    sizes = np.array([len(part) for part in parts], dtype=np.float64)
+    weights = np.triu(np.outer(sizes, sizes), k=1)
+    return float((weights * squared).sum() / weights.sum())
 
 
 def subsample_mmd(

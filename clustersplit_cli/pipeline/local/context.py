@@ -18,7 +18,7 @@ from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.mmd.definition import by_definition
-from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
+from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, exact_mmd, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.problem import Measures, Members
 from clustersplit_cli.data.dataset import Dataset
@@ -29,6 +29,7 @@ from clustersplit_cli.pipeline.context import (
     Streams,
     stated_widths,
     width_candidates,
+    workload,
 )
 from clustersplit_cli.pipeline.result import About, ByDefinition, SomeRows
 from clustersplit_cli.pipeline.summarize import (
@@ -127,15 +128,21 @@ class LocalContext(ABC):
         """Estimate MMD² between parts under the exact kernel, unless that is the kernel."""
         if self.kernel.geometry.landmarks is None:
             return None
+        features, kernel = self.kernel.prepared.features, self.kernel.prepared.kernel
         with self.watch.step("subsample"):
-            return subsample_mmd(
-                self.kernel.prepared.features,
-                self.kernel.prepared.kernel,
-                parts,
-                2 * SUBSAMPLE_ROWS // len(parts),
-                deepcopy(self.streams.samples),
-                self.workers,
-            )
+            size, rng = 2 * SUBSAMPLE_ROWS // len(parts), deepcopy(self.streams.samples)
+            estimate = subsample_mmd(features, kernel, parts, size, rng, self.workers)
+        if estimate is None or not self.affords_exact:
+            return estimate
+        with self.watch.step("exact"):
+            found = exact_mmd(features, kernel, parts, self.workers, self.progress)
+        return replace(estimate, exact=found)
+
+    @property
+    def affords_exact(self) -> bool:
+        """Whether one pass over the kernel itself takes less than the rest of the run."""
+        landmarks = self.kernel.memory.landmarks
+        return landmarks is not None and workload(self.dataset.extent, self.options).affords_exact(landmarks)
 
     def at(self, level: float) -> Self:
         """The same rows and kernel, for graded partitions of another severity."""

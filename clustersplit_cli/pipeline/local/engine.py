@@ -27,7 +27,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import (
     PartitionOptions,
     Streams,
-    plan,
+    plan_local,
     prepare_local_kernel,
     requirements_of,
     with_width,
@@ -152,8 +152,7 @@ class LocalEngine:
     def prepare(self, surveyed: Any) -> LocalSplit | LocalPartition:
         """Hold the kernel."""
         streams = Streams.from_seed(self.options.seed)
-        memory = self.memory or plan(self.dataset.extent, self.options)
-        assert memory is not None
+        memory = self.memory or plan_local(self.dataset, self.options, self.workers, self.into)
         options, widths = with_width(self.dataset, self.options, self.workers)
         held = prepare_local_kernel(
             self.dataset, options, memory, streams, self.workers, self.watch, self.progress

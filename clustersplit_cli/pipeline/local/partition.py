@@ -142,12 +142,13 @@ class LocalPartition(LocalContext):
         with self.watch.step("certificate"):
             if how == "never" or self.units is not None:
                 return None
-            return certify_partition(
+            proof = certify_partition(
                 found.measured,
                 found.labels,
                 self.assigner,
                 by_cbc=by_cbc(self.kernel.geometry.n, how),
             )
+            return proof.lacking(self.kernel.geometry.lacking)
 
     def bound(self, *, with_support: bool = True) -> None:
         """Nothing is known that bounds the MMD of partitions."""

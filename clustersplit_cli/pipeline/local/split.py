@@ -254,8 +254,10 @@ class LocalSplit(LocalContext):
         how, asked = self.options.certification, self.requirements
         with self.watch.step("certificate"):
             if asked.separates:
-                return certify(found.measured, found.members, self.problem.constraints, how, program)
-            return certify_coupled(found.measured, found.members, asked, how)
+                proof = certify(found.measured, found.members, self.problem.constraints, how, program)
+            else:
+                proof = certify_coupled(found.measured, found.members, asked, how)
+            return proof and proof.lacking(self.kernel.geometry.lacking)
 
     def bound(self, *, with_support: bool = True) -> float | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much.
@@ -269,7 +271,7 @@ class LocalSplit(LocalContext):
         if options.bound == "never" or not options.is_searched_for or not is_exact:
             return None
         if options.bound == "auto" and not self.kernel.geometry.has_entries:
-            factors = memory.landmarks or self.dataset.features.shape[1]
+            factors = memory.landmarks or memory.rank or self.dataset.features.shape[1]
             # Their eigenvalues cost as much as fifty products.
             if max(problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
                 return None

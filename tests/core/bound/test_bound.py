@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,10 +15,12 @@ from clustersplit_cli.core.bound.bound import mmd_upper_bound
 from clustersplit_cli.core.constraints.cells import joint_cells
 from clustersplit_cli.core.constraints.quotas import ValidationQuotas, split_quotas
 from clustersplit_cli.core.geometry import spectrum
+from clustersplit_cli.core.geometry.cholesky import pivoted_cholesky
+from clustersplit_cli.core.geometry.dense import dense_geometry
 from clustersplit_cli.core.geometry.features import Features
-from clustersplit_cli.core.geometry.kernels import prepare
+from clustersplit_cli.core.geometry.kernels import Kernel, prepare
 from clustersplit_cli.core.geometry.low_rank import LandmarkColumns, LowRankKernel, make_low_rank
-from clustersplit_cli.core.geometry.nystrom import nystrom_geometry
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry, nystrom_geometry
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.exhaustive import best_of_all, count_splits
 from clustersplit_cli.core.search.problem import Problem, discrepancy, evaluate
@@ -220,3 +223,18 @@ def test_rounding_never_takes_a_tight_bound_below_what_splits_reach(holdout: str
     for split in random_splits(limits, rng.spawn(5)).T:
         reached = float(np.sqrt(evaluate(problem, split).mmd_squared))
         assert reached <= bound <= reached * (1 + 1e-4)
+
+
+def test_the_bound_on_few_factors_holds_for_the_kernel_itself(workers: Workers) -> None:
+    rng, exceeded = np.random.default_rng(5), 0
+    for _ in range(60):
+        n = int(rng.integers(8, 14))
+        rows = Features(rng.normal(size=(n, 3)))
+        found = pivoted_cholesky(rows, Kernel("rbf", 0.5), rng, workers, most=int(rng.integers(1, 5)))
+        exact = dense_geometry(rows, Kernel("rbf", 0.5), workers)
+        limits = cells([0] * n, "0.4")
+        best = true_optimum(Problem(exact, limits))
+        factored = low_rank_geometry(found.factors, workers, found.residual)
+        assert upper(Problem(factored, limits)) >= best * (1 - 1e-6)
+        exceeded += upper(Problem(replace(factored, lacking=0.0), limits)) < best
+    assert exceeded > 10  # what the factors lack matters here
