@@ -149,7 +149,7 @@ KFOLD = Command(
     _options(
         f"k {READING} stratify tolerance label_bins keep_together",
         f"severity at_mmd {KERNEL} restarts effort max_iter seed solver certify {MACHINE}",
-        "engine scheduler",
+        "engine passes spill scheduler",
         _OUT.but(help="Output directory.", default_in_words="<name>_folds"),
         "format annotate html force config json quiet verbose debug",
     ),

@@ -170,13 +170,20 @@ def _only_local(checked: CheckedOptions) -> dict[str, bool]:
 
 
 def layout_and_plan(
-    request: ReadRequest, checked: CheckedOptions, options: EngineOptions, reason: str
+    request: ReadRequest, checked: CheckedOptions, options: EngineOptions, reason: str, parts: int = 0
 ) -> tuple[Layout, StreamPlan]:
-    """Open the dataset and plan for it; refuse what needs all rows in memory."""
+    """Open the dataset and plan for it; refuse what needs all rows in memory.
+
+    Parameters
+    ----------
+    parts : that rows go to; 0 for a split in two.
+    """
     refuse_sharded(_only_local(checked))
     landmarks = landmarks_of(checked.nystrom, is_linear=checked.is_linear)
     layout = open_layout(request, landmarks or 0)
     if landmarks is not None:
         landmarks = min(landmarks, layout.n_rows)
-    plan = plan_stream(layout, landmarks, budget=checked.budget, threads=checked.threads, reason=reason)
+    plan = plan_stream(
+        layout, landmarks, budget=checked.budget, threads=checked.threads, reason=reason, parts=parts
+    )
     return layout, plan

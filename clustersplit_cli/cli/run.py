@@ -24,6 +24,7 @@ from clustersplit_cli.data.destination import check_destination, is_complete, ou
 from clustersplit_cli.data.readers import load, load_target
 from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import open_layout
+from clustersplit_cli.data.side_files import MOST_PARTS
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import plan_survey
 from clustersplit_cli.errors import OutputError, UsageError
@@ -137,6 +138,7 @@ def opened_engine(
     into: PartitionOptions | None = None,
     read: Callable[[ReadRequest, Progress], Dataset] = load,
     only_counts: bool = False,
+    only_sizes: bool = False,
 ) -> Iterator[Engine[Any, Any]]:
     """Open the engine that was chosen: the one place that tells engines apart.
 
@@ -144,6 +146,7 @@ def opened_engine(
     ----------
     read : reads the rows for the local engine.
     only_counts : whether neither a kernel nor hashes of files are asked for.
+    only_sizes : whether shards need no kernel.
     """
     watch, options = Stopwatch(), chosen.options
     if options.engine == LOCAL:
@@ -160,16 +163,18 @@ def opened_engine(
         return
     from clustersplit_cli.pipeline.sharded.engine import opened_sharded  # with what only shards need
 
-    if only_counts or into is not None:
+    if only_counts or only_sizes:
         layout = open_layout(request)
         shards = plan_survey(layout, budget=checked.budget, threads=checked.threads, reason=chosen.reason)
     else:
-        layout, shards = layout_and_plan(request, checked, options, chosen.reason)
+        n_parts = 0 if into is None else len(into.names)
+        layout, shards = layout_and_plan(request, checked, options, chosen.reason, n_parts)
     with opened_sharded(
         layout, checked, options, shards, watch, progress, hashing=not only_counts
     ) as sharded:
         target = load_target(request, progress) if request.target and into is None else None
-        yield replace(sharded, into=into, target=target)
+        counting = only_counts or only_sizes
+        yield replace(sharded, into=into, target=target, only_counts=counting)
 
 
 def find_and_write(
@@ -181,7 +186,7 @@ def find_and_write(
     options: Mapping[str, Any] | None = None,
 ) -> None:
     """Split or part rows wherever an engine has them, write the result and show it."""
-    needing = {} if into is None else {"kfold" if into.folds is not None else "split --parts": True}
+    needing = {} if into is None else only_in_memory(into, checked)
     chosen = choose_if_readable(engine_options(given), request, checked, needing)
     with opened(request, given, checked, chosen, output, into) as found:
         result = run(found.engine, config={**found.config, **(options or {})}, with_portrait=output.html)
@@ -246,6 +251,15 @@ def directory_of_directories(output: Output, inputs: list[Path]) -> Iterator[Non
         with suppress(OSError):
             path.rmdir()
         raise
+
+
+def only_in_memory(into: PartitionOptions, checked: CheckedOptions) -> dict[str, bool]:
+    """What is asked of parts, by its name, and works on rows in memory alone."""
+    return {
+        f"more than {MOST_PARTS} parts": len(into.names) > MOST_PARTS,
+        "--severity or --at-mmd of folds and parts": checked.is_graded,
+        "a part drawn at random": bool(into.random),
+    }
 
 
 def _shown(path: Path, output: Output) -> Path:

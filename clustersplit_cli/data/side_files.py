@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +14,31 @@ from clustersplit_cli.data.destination import REPORT_NAME, output_error
 from clustersplit_cli.data.publish import staged_directory
 from clustersplit_cli.data.writers import JSON, SPLIT_FILE, check_formats, write_json
 
-TRAIN, VAL, EXCLUDED, DROPPED = range(4)
-NAMES = np.array(["train", "val", "excluded", "dropped"])
+TRAIN, VAL, EXCLUDED, DROPPED = 0, 1, 254, 255
+"""Of parts that are not two, the numbers are those of the parts."""
+MOST_PARTS = EXCLUDED
+PAIR = ("train", "val")
 _BLOCK_ROWS = 1 << 20
+
+
+def _words(names: Sequence[str]) -> NDArray[np.str_]:
+    """What every byte says."""
+    nobody = [""] * (EXCLUDED - len(names))
+    return np.array([*names, *nobody, "excluded", "dropped"])
 
 
 @dataclass(frozen=True)
 class SideNames:
-    """The side of every row in words, spelled out only where it is looked at."""
+    """The side, or the part, of every row in words, spelled out only where it is looked at."""
 
     sides: NDArray[np.uint8]
+    names: Sequence[str] = PAIR
 
     def __len__(self) -> int:
         return len(self.sides)
 
     def __getitem__(self, rows: slice) -> NDArray[np.str_]:
-        return np.asarray(NAMES[self.sides[rows]])
+        return np.asarray(_words(self.names)[self.sides[rows]])
 
 
 def positions(sides: NDArray[np.uint8], side: int) -> Iterator[NDArray[np.int64]]:
@@ -38,30 +47,71 @@ def positions(sides: NDArray[np.uint8], side: int) -> Iterator[NDArray[np.int64]
         yield start + np.flatnonzero(sides[start : start + _BLOCK_ROWS] == side)
 
 
+def _others(sides: NDArray[np.uint8], fold: int) -> Iterator[NDArray[np.int64]]:
+    """The rows of all other folds, likewise."""
+    for start in range(0, len(sides), _BLOCK_ROWS):
+        piece = sides[start : start + _BLOCK_ROWS]
+        yield start + np.flatnonzero((piece != fold) & (piece < EXCLUDED))
+
+
+def _folds(sides: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
+    """The fold of every row, -1 for none, likewise."""
+    for start in range(0, len(sides), _BLOCK_ROWS):
+        piece = sides[start : start + _BLOCK_ROWS]
+        yield np.where(piece < EXCLUDED, piece.astype(np.int64), -1)
+
+
+def _listed(
+    sides: NDArray[np.uint8], parts: Sequence[str], *, are_folds: bool
+) -> Iterator[tuple[str, str, Iterator[NDArray[np.int64]], int]]:
+    """What is written: the name of every list, that of its column, the numbers in pieces, and how many."""
+    counts = np.bincount(sides, minlength=DROPPED + 1)
+    kept = int(counts[:EXCLUDED].sum())
+    if are_folds:
+        yield "folds", "folds", _folds(sides), len(sides)
+    for part, name in enumerate(parts):
+        if are_folds:
+            yield f"{name}/train", "row", _others(sides, part), kept - int(counts[part])
+        yield f"{name}/val" if are_folds else name, "row", positions(sides, part), int(counts[part])
+
+
 def write_sides(
     destination: Path,
     sides: NDArray[np.uint8],
     *,
     report: str,
     formats: Sequence[str],
+    parts: Sequence[str] = PAIR,
+    are_folds: bool = False,
     force: bool = False,
 ) -> list[Path]:
-    """Publish a run directory whole, or leave everything as it was; see `writers.write_run`."""
+    """Publish a run directory whole, or leave everything as it was; see `writers.write_run`.
+
+    Parameters
+    ----------
+    parts, are_folds : names of the parts, and whether each is a fold: then what to train on is written too.
+    """
     check_formats(formats)
     names: list[str] = []
     with staged_directory(destination, force=force) as directory:
-        for part, side in (("train", TRAIN), ("val", VAL)):
-            for suffix in dict.fromkeys(formats):
+        tree: dict[str, Any] = {}
+        for suffix in dict.fromkeys(formats):
+            for stem, column, pieces, count in _listed(sides, parts, are_folds=are_folds):
                 if suffix == JSON:
+                    *folders, name = stem.split("/")
+                    place = tree
+                    for folder in folders:
+                        place = place.setdefault(folder, {})
+                    place[name] = pieces
                     continue
-                names.append(f"{part}.{suffix}")
-                count = int((sides == side).sum())
+                names.append(f"{stem}.{suffix}")
+                (directory / names[-1]).parent.mkdir(exist_ok=True)
                 with (directory / names[-1]).open("xb") as stream:
-                    _WRITERS[suffix](stream, positions(sides, side), count)
+                    _WRITERS[suffix](stream, pieces, count, column)
         if JSON in formats:
             names.append(SPLIT_FILE)
             with (directory / SPLIT_FILE).open("xb") as stream:
-                write_json(stream, {"train": positions(sides, TRAIN), "val": positions(sides, VAL)})
+                write_json(stream, tree)
         names.append(REPORT_NAME)
         (directory / REPORT_NAME).write_bytes(report.encode("utf-8", "backslashreplace"))
     return [destination / name for name in names]
@@ -70,7 +120,7 @@ def write_sides(
 def write_stream(sides: NDArray[np.uint8], stream: BinaryIO) -> None:
     """Write the validation rows as text, one per line, and flush; errors as `write_index_stream` has."""
     try:
-        _write_txt(stream, positions(sides, VAL), 0)
+        _write_txt(stream, positions(sides, VAL), 0, "row")
         stream.flush()
     except BrokenPipeError:
         raise
@@ -78,7 +128,7 @@ def write_stream(sides: NDArray[np.uint8], stream: BinaryIO) -> None:
         raise output_error(getattr(stream, "name", "the stream"), error) from error
 
 
-def _write_npy(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], count: int) -> None:
+def _write_npy(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], count: int, _column: str) -> None:
     header = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(np.int64)),
         "fortran_order": False,
@@ -89,28 +139,28 @@ def _write_npy(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], count: int)
         stream.write(rows.view(np.uint8).data)
 
 
-def _write_txt(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], _count: int) -> None:
+def _write_txt(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], _count: int, _column: str) -> None:
     for rows in parts:
         if len(rows):
             stream.write(("\n".join(map(str, rows.tolist())) + "\n").encode("ascii"))
 
 
-def _write_parquet(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], _count: int) -> None:
+def _write_parquet(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], _count: int, column: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([("row", pa.int64())])
+    schema = pa.schema([(column, pa.int64())])
     with pq.ParquetWriter(stream, schema) as writer:
         for rows in parts:
-            writer.write_table(pa.table({"row": rows}, schema=schema))
+            writer.write_table(pa.table({column: rows}, schema=schema))
 
 
-def _write_csv(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], count: int) -> None:
-    stream.write(b"row\n")
-    _write_txt(stream, parts, count)
+def _write_csv(stream: BinaryIO, parts: Iterator[NDArray[np.int64]], count: int, column: str) -> None:
+    stream.write(f"{column}\n".encode())
+    _write_txt(stream, parts, count, column)
 
 
-_Writer = Callable[[BinaryIO, Iterator[NDArray[np.int64]], int], None]
+_Writer = Callable[[BinaryIO, Iterator[NDArray[np.int64]], int, str], None]
 _WRITERS: dict[str, _Writer] = {
     "npy": _write_npy,
     "txt": _write_txt,

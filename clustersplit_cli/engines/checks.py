@@ -302,17 +302,17 @@ def count_labels(executor: Executor, n_cells: int, n_labels: int) -> LabelCounts
 
 @dataclass(frozen=True)
 class FindDiffering:
-    """Find the rows that a rule puts on another side than their label says."""
+    """Find the rows that a rule puts on another side, or into another part, than their label says."""
 
     rule: Rule
     label: str = "count"
 
     def __call__(self, shard: Shard) -> tuple[int, NDArray[np.int64]]:
         """Count the rows that are here, and name the first of them."""
-        self.rule.members(shard, NOTHING)
+        self.rule.parts(shard, NOTHING)
         count, named = 0, [np.empty(0, np.int64)]
         for rows in shard.slices():
-            here = np.flatnonzero(self.rule.members(shard, rows)[:, 0] != (shard.labels(rows) == VAL))
+            here = np.flatnonzero(self.rule.parts(shard, rows) != shard.labels(rows))
             if len(here) and count < NAMED:
                 named.append(shard.positions(rows)[here[:NAMED]])
             count += len(here)

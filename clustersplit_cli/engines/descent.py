@@ -9,19 +9,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.prices import Nearest, PricedParts, find_prices
 from clustersplit_cli.core.assignment.thresholds import Thresholds, find_thresholds, ordered_keys
 from clustersplit_cli.core.certificate import GAP_TOLERANCE, SMALLEST_OBJECTIVE, FixedPoint
-from clustersplit_cli.core.constraints.quotas import ValidationQuotas
+from clustersplit_cli.core.constraints.quotas import Quotas, ValidationQuotas
 from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.factored import FactoredKernel, SplitState
+from clustersplit_cli.core.search.partition import PartitionMeasures, measure_sums
 from clustersplit_cli.core.search.starts import at_targets
 from clustersplit_cli.engines.executor import Executor
-from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
+from clustersplit_cli.engines.rules import (
+    ByPrices,
+    ByThreshold,
+    Differences,
+    Distances,
+    KeySource,
+    Rule,
+    Worth,
+)
 from clustersplit_cli.engines.tasks import (
     CountKeys,
+    CountMargins,
     CountNegative,
     CountOnEdge,
     Identities,
+    NearPrices,
     NearThreshold,
     Score,
     SumSides,
@@ -252,3 +264,146 @@ def _values(keys: NDArray[np.uint64]) -> NDArray[np.float64]:
     positive = (keys >> np.uint64(63)).astype(bool)
     bits = np.where(positive, keys & np.uint64((1 << 63) - 1), ~keys)
     return np.nan_to_num(bits.view(np.float64))
+
+
+TIES = 1e-9
+"""Share of the longest distance by which the order of rows may tip the choice between parts."""
+
+
+@dataclass(frozen=True)
+class PartsByRule:
+    """A partition as a rule, and what it measures.
+
+    Attributes
+    ----------
+    sums : (p, k), of the factors of every part.
+    counts : (cells, k)
+    measured : all that follows from them.
+    distances : to its centroids.
+    own_cost : the sum of the rows' distances to their own centroids.
+    """
+
+    rule: Rule
+    sums: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    measured: PartitionMeasures
+    distances: Distances
+    own_cost: float
+
+    @property
+    def psi(self) -> float:
+        """Its objective."""
+        return self.measured.psi
+
+    def cost(self, other: PartsByRule) -> float:
+        """What another partition costs at these centroids."""
+        at = self.distances
+        sizes = other.counts.sum(axis=0)
+        return self.measured.trace + float(
+            (sizes * at.lengths).sum() - 2.0 * np.einsum("ij,ij->", other.sums, at.weights)
+        )
+
+
+@dataclass(frozen=True)
+class RefinedParts:
+    """Where a descent of parts ended; attributes as of `Refined`, and the last proposal's cost."""
+
+    parts: PartsByRule
+    psi: tuple[float, ...]
+    passes: int
+    converged: bool
+    optimum: float | None
+
+
+def distances_to(
+    kernel: FactoredKernel, sums: NDArray[np.float64], sizes: NDArray[np.int64], n: int
+) -> Distances:
+    """Distances to the centroids of parts whose factors add up to `sums`, (p, k), over `sizes` rows."""
+    means = sums / np.maximum(sizes, 1)
+    lengths = kernel.square(means)
+    return Distances(kernel.weigh(means), lengths, TIES * float(lengths.max(initial=0.0)), n)
+
+
+def measure_parts(kernel: FactoredKernel, rule: Rule, summed: tuple[Any, NDArray[np.int64]]) -> PartsByRule:
+    """Measure a partition by the sums over its parts and their counts."""
+    sums, counts = summed
+    sizes = counts.sum(axis=0)
+    inner = kernel.mixed(sums)
+    measured = measure_sums(inner.T @ inner, sizes, kernel.trace)
+    found = PartsByRule(rule, sums, counts, measured, distances_to(kernel, sums, sizes, kernel.n), 0.0)
+    return replace(found, own_cost=found.cost(found))
+
+
+def assign_parts(
+    executor: Executor,
+    bounds: tuple[NDArray[np.int64], NDArray[np.int64]],
+    distances: Distances,
+    prices: NDArray[np.float64],
+    label: str = "score",
+) -> ByPrices:
+    """Make the assignment step: one pass over the factors, and counts of what it gives.
+
+    Parameters
+    ----------
+    bounds : the least and the most rows of every cell that go to each part, each (cells, k).
+    prices : (cells, k), to begin from.
+    """
+    executor.run(Score(distances.weights, label))
+    lower, upper = bounds
+    means = (lower + upper) // 2
+
+    def price(prices: NDArray[np.float64], part: int) -> NDArray[np.float64]:
+        edges = choose(executor, Worth(distances, prices, part), means[:, [part]]).edges
+        # A row on the edge is the last that comes, or the first that does not.
+        return -_values(edges[:, 0])
+
+    def gather(prices: NDArray[np.float64], wanted: NDArray[np.int64]) -> Nearest:
+        parts = executor.run(NearPrices(distances, prices, wanted))
+        return Nearest.joined(parts, prices.shape[1]).nearest(prices, wanted)
+
+    found: PricedParts = find_prices(
+        lower,
+        upper,
+        prices,
+        4.0 * float(np.sqrt(distances.lengths.max(initial=0.0))),
+        lambda margins: _added(executor.run(CountMargins(distances, margins))),
+        price,
+        gather,
+    )
+    return ByPrices(distances, found)
+
+
+def prices_of(parts: PartsByRule, quotas: Quotas) -> NDArray[np.float64]:
+    """Prices to begin from, (cells, k): those that made the parts, if any did."""
+    rule = parts.rule
+    return rule.found.prices if isinstance(rule, ByPrices) else np.zeros(quotas.lower.shape)
+
+
+def descend_parts(
+    executor: Executor, quotas: Quotas, kernel: FactoredKernel, start: PartsByRule, *, max_passes: int
+) -> RefinedParts:
+    """Alternate centroids and assignment until nothing changes or the passes are used up; Psi never rises."""
+    parts, psi, passes = start, [start.psi], 0
+    bounds, n_cells = (quotas.lower, quotas.upper), len(quotas.target)
+    while passes + 2 <= max_passes:
+        labels = [f"pass {number} of {max_passes}" for number in (passes + 1, passes + 2)]
+        rule = assign_parts(executor, bounds, parts.distances, prices_of(parts, quotas), labels[0])
+        passes += 2
+        summed = side_sums(executor, rule, n_cells, label=labels[1])
+        if (summed[1].sum(axis=0) == 0).any():  # wide tolerances allow that, and it is no partition
+            return RefinedParts(parts, tuple(psi), passes, True, None)
+        proposed = measure_parts(kernel, rule, summed)
+        gain = parts.psi - proposed.psi
+        if not gain > NOISE * max(kernel.ssq_total - parts.psi, 0.0):
+            return RefinedParts(parts, tuple(psi), passes, True, parts.cost(proposed))
+        parts = proposed
+        psi.append(parts.psi)
+    return RefinedParts(parts, tuple(psi), passes, False, None)
+
+
+def certify_parts(parts: PartsByRule, optimum: float) -> FixedPoint:
+    """Compare a partition's own cost with that of the assignment step at its centroids, as they are."""
+    optimum = min(optimum, parts.own_cost)
+    gap = (parts.own_cost - optimum) / max(optimum, SMALLEST_OBJECTIVE * parts.measured.trace)
+    status = "optimal" if gap <= GAP_TOLERANCE else "not a fixed point"
+    return FixedPoint("transport", status, optimum, gap, True, 0)

@@ -385,6 +385,8 @@ SAMPLE_SHARE = 0.3
 """Of the budget, for the sample that is searched."""
 ROW_STATE = 24
 """Bytes of every row that stay in memory: whether it takes part, its cell, its witness, its side."""
+PART_COPIES, SLICE_ROWS = 6, 1 << 17
+"""Copies of distances while they are compared, and the rows that are compared at a time."""
 FEW_LANDMARKS = 500
 PIECES = 9
 """Batches in memory at a time: three of each of Arrow's columns, the features, and the factors."""
@@ -431,9 +433,13 @@ def plan_survey(layout: Layout, *, budget: int, threads: int, reason: str) -> St
 
 
 def plan_stream(
-    layout: Layout, landmarks: int | None, *, budget: int, threads: int, reason: str
+    layout: Layout, landmarks: int | None, *, budget: int, threads: int, reason: str, parts: int = 0
 ) -> StreamPlan:
     """Plan for the rows of a dataset on one machine.
+
+    Parameters
+    ----------
+    parts : that rows go to, of which each row has a distance; 0 for a split in two.
 
     Raises
     ------
@@ -443,7 +449,8 @@ def plan_stream(
     n, d, itemsize = layout.n_rows, layout.width, layout.features.dtype.itemsize
     width = landmarks or d
     landmark_bytes = 0 if landmarks is None else 5 * landmarks**2 * 8 + 2 * landmarks * d * 8
-    fixed = _fixed(layout, threads) + landmark_bytes
+    distances = parts * 8 * (n + threads * PART_COPIES * SLICE_ROWS)
+    fixed = _fixed(layout, threads) + landmark_bytes + distances
     sampled = TRACE_ROWS * (2 * d * itemsize + width * 4)
     per_row = 2 * d * itemsize + 3 * width * max(itemsize, 4) + 48 * 32
     _refuse_beyond(layout, fixed + sampled + min(LEAST_SAMPLED, n) * per_row, budget, landmarks)

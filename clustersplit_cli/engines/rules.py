@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.prices import PricedParts
 from clustersplit_cli.core.assignment.thresholds import Keys, Thresholds, ordered_keys
 from clustersplit_cli.core.severity import blended, normal
 from clustersplit_cli.data.side_files import VAL
@@ -121,7 +122,10 @@ class Rule(Protocol):
         """Number of splits."""
 
     def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
-        """Validation rows among some rows, of shape (rows, splits)."""
+        """Validation rows among some rows, of shape (rows, splits); of parts a column for each."""
+
+    def parts(self, shard: Shard, rows: slice) -> NDArray[np.integer[Any]]:
+        """The part of some rows, of shape (rows,): of a split, 1 for validation."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,10 @@ class ByThreshold:
             chosen[numbers[here] - first, 0] = sides[here]
         return chosen
 
+    def parts(self, shard: Shard, rows: slice) -> NDArray[np.integer[Any]]:
+        """The side of some rows."""
+        return self.members(shard, rows)[:, 0].astype(np.uint8)
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -167,3 +175,146 @@ class Labelled:
     def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
         """Look the labels up."""
         return np.asarray(shard.labels(rows) == self.wanted)[:, None]
+
+    def parts(self, shard: Shard, rows: slice) -> NDArray[np.integer[Any]]:
+        """The label of some rows."""
+        return np.asarray(shard.labels(rows))
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Squared distances of every row to k centroids, but for the row's own length.
+
+    Attributes
+    ----------
+    weights : (p, k), the inner product of row i with a centroid is F_i @ weights.
+    lengths : (k,), squared lengths of the centroids.
+    ties, n : what the last part costs the last of n rows more than the first: rows that cost the same go by
+        their numbers.
+    """
+
+    weights: NDArray[np.float64]
+    lengths: NDArray[np.float64]
+    ties: float
+    n: int
+
+    def costs(self, shard: Shard, rows: slice) -> NDArray[np.float64]:
+        """Of some rows, shape (rows, k)."""
+        k = len(self.lengths)
+        later = self.ties / max(k - 1, 1) * (shard.numbers(rows) / self.n)
+        near = self.lengths - 2.0 * shard.scores(self.weights)[rows]
+        return np.asarray(near + later[:, None] * np.arange(k))
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What one part would save every row, of which those that gain most are chosen; prices are (cells, k)."""
+
+    distances: Distances
+    prices: NDArray[np.float64]
+    part: int
+    n_columns: int = 1
+
+    def keys(self, shard: Shard, rows: slice) -> Keys:
+        """The part's cost less the least other one."""
+        costs = self.distances.costs(shard, rows)
+        own = costs[:, self.part].copy()
+        costs += self.prices[shard.codes[rows]]
+        costs[:, self.part] = np.inf
+        return ordered_keys((own - costs.min(axis=1))[:, None])
+
+
+@dataclass(frozen=True)
+class ByPrices:
+    """Parts: every row goes where it is cheapest with its cell's price, but for some that are named."""
+
+    distances: Distances
+    found: PricedParts
+
+    @property
+    def n_columns(self) -> int:
+        """One for each part."""
+        return len(self.distances.lengths)
+
+    def parts(self, shard: Shard, rows: slice) -> NDArray[np.integer[Any]]:
+        """Compare costs with prices."""
+        found = self.found
+        total = self.distances.costs(shard, rows)
+        total += found.prices[shard.codes[rows]]
+        sent: NDArray[np.int64] = total.argmin(axis=1)
+        first = shard.offset + rows.start
+        here = slice(*np.searchsorted(found.numbers, [first, shard.offset + rows.stop]))
+        sent[found.numbers[here] - first] = found.parts[here]
+        return sent
+
+    def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
+        """A column for each part."""
+        return np.asarray(self.parts(shard, rows)[:, None] == np.arange(self.n_columns))
+
+
+@dataclass(frozen=True)
+class LabelledParts:
+    """Parts that the shards were given as labels."""
+
+    k: int
+
+    @property
+    def n_columns(self) -> int:
+        """One for each part."""
+        return self.k
+
+    def parts(self, shard: Shard, rows: slice) -> NDArray[np.integer[Any]]:
+        """The label of some rows."""
+        return np.asarray(shard.labels(rows))
+
+    def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
+        """A column for each part."""
+        return np.asarray(self.parts(shard, rows)[:, None] == np.arange(self.k))
+
+
+@dataclass(frozen=True)
+class RandomParts:
+    """Parts drawn at random, k for each of some streams: rows of a cell by the order of random numbers.
+
+    Attributes
+    ----------
+    thresholds : of columns that are the k - 1 cuts of each stream.
+    """
+
+    source: Cuts
+    thresholds: Thresholds
+
+    @property
+    def n_columns(self) -> int:
+        """One for each part of each stream."""
+        return self.source.n_columns + len(self.source.uniform.states)
+
+    def members(self, shard: Shard, rows: slice) -> NDArray[np.bool_]:
+        """A column for each part, stream after stream."""
+        below = self.thresholds.choose(self.source.keys(shard, rows), shard.codes[rows], shard.numbers(rows))
+        below = below.reshape(len(below), len(self.source.uniform.states), self.source.count)
+        first = np.zeros((*below.shape[:2], 1), dtype=bool)
+        upper = np.concatenate([below, ~first], axis=2)
+        inside = upper & ~np.concatenate([first, below], axis=2)
+        return np.asarray(inside.reshape(len(below), self.n_columns))
+
+    def parts(self, shard: Shard, rows: slice) -> NDArray[np.integer[Any]]:
+        """The part of some rows, by the first stream."""
+        return np.asarray(self.members(shard, rows)[:, : self.source.count + 1].argmax(axis=1))
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The same random numbers in several columns, to be cut at several places."""
+
+    uniform: Uniform
+    count: int
+
+    @property
+    def n_columns(self) -> int:
+        """So many for each stream."""
+        return self.uniform.n_columns * self.count
+
+    def keys(self, shard: Shard, rows: slice) -> Keys:
+        """Every stream's numbers, `count` times."""
+        return np.repeat(self.uniform.keys(shard, rows), self.count, axis=1)

@@ -22,12 +22,12 @@ from clustersplit_cli.data.readers.naming import as_url
 from clustersplit_cli.data.row_groups import Batch, Layout, RowGroup, read_batches, read_pieces
 from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
+from clustersplit_cli.engines.plan import SLICE_ROWS
 from clustersplit_cli.engines.store import SPILL, Room, Store, read_ahead
 from clustersplit_cli.engines.survey import Found, Rows, Surveyor
 
 SUM_ROWS = 2048
 CONVERTED_ROWS = 256
-SLICE_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)

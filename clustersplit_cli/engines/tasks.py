@@ -11,13 +11,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.assignment.prices import Margins, Nearest
 from clustersplit_cli.core.assignment.thresholds import Interval, Keys, ordered_keys
 from clustersplit_cli.core.duplicates import row_identity_keys
 from clustersplit_cli.core.exact_sum import ExactSum
 from clustersplit_cli.core.geometry.features import Floats, Step
 from clustersplit_cli.core.parallel import tiles
-from clustersplit_cli.data.side_files import DROPPED, EXCLUDED, TRAIN, VAL
-from clustersplit_cli.engines.rules import ByThreshold, Differences, KeySource, Rule
+from clustersplit_cli.data.side_files import DROPPED, EXCLUDED
+from clustersplit_cli.engines.rules import ByThreshold, Differences, Distances, KeySource, Rule
 from clustersplit_cli.engines.shard import CONVERTED_ROWS, SUM_ROWS, Account, Shard
 from clustersplit_cli.engines.survey import Found
 
@@ -259,6 +260,46 @@ def _sum(shard: Shard, one: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
+class CountMargins:
+    """Count what rows' second cheapest parts cost more than their cheapest."""
+
+    distances: Distances
+    margins: Margins
+    label: str = "prices"
+
+    def __call__(self, shard: Shard) -> NDArray[np.int64]:
+        """Shape (cells, parts, parts, bins)."""
+        shard.scores(self.distances.weights)
+
+        def one(rows: slice) -> NDArray[np.int64]:
+            return self.margins.count(self.distances.costs(shard, rows), shard.codes[rows])
+
+        n_cells, k = self.margins.prices.shape
+        return _sum(shard, one, (n_cells, k, k, self.margins.n_bins + 1))
+
+
+@dataclass(frozen=True)
+class NearPrices:
+    """The costs of the rows that may have to move where parts do not have their quotas yet."""
+
+    distances: Distances
+    prices: NDArray[np.float64]
+    wanted: NDArray[np.int64]
+    label: str = "prices"
+
+    def __call__(self, shard: Shard) -> Nearest:
+        """Of the rows that are here."""
+        shard.scores(self.distances.weights)
+
+        def one(rows: slice) -> Nearest:
+            codes = shard.codes[rows].astype(np.int64)
+            near = Nearest(shard.numbers(rows), codes, self.distances.costs(shard, rows))
+            return near.nearest(self.prices, self.wanted)
+
+        return Nearest.joined(list(shard.workers.map(one, shard.slices())), self.prices.shape[1])
+
+
+@dataclass(frozen=True)
 class NearThreshold:
     """Rows within a distance of their cell's threshold, where such rows are on both sides of it."""
 
@@ -301,40 +342,44 @@ class Identities:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The numbers of validation and training rows by their rank, counted from this shard's first."""
+    """The numbers of the rows of every part by their rank, counted from this shard's first."""
 
     rule: Rule
     ranks: tuple[tuple[NDArray[np.int64], ...], ...]
     label: str = "subsample"
 
     def __call__(self, shard: Shard) -> tuple[NDArray[np.int64], ...]:
-        """Numbers of the ranks that are given for this shard, for both sides."""
-        self.rule.members(shard, NOTHING)
+        """Numbers of the ranks that are given for this shard, for all parts."""
+        self.rule.parts(shard, NOTHING)
         mine = self.ranks[shard.portion.number]
-        found: list[list[NDArray[np.int64]]] = [[], []]
-        seen = [0, 0]
+        found: list[list[NDArray[np.int64]]] = [[] for _ in mine]
+        seen = [0] * len(mine)
         for rows in shard.slices():
-            members = self.rule.members(shard, rows)[:, 0]
-            numbers = shard.numbers(rows)
-            for side, here in enumerate((numbers[members], numbers[~members])):
-                ranks = mine[side] - seen[side]
-                found[side].append(here[ranks[(ranks >= 0) & (ranks < len(here))]])
-                seen[side] += len(here)
+            parts, numbers = self.rule.parts(shard, rows), shard.numbers(rows)
+            for part in range(len(mine)):
+                here = numbers[parts == part]
+                ranks = mine[part] - seen[part]
+                found[part].append(here[ranks[(ranks >= 0) & (ranks < len(here))]])
+                seen[part] += len(here)
         return tuple(np.concatenate([np.empty(0, np.int64), *parts]) for parts in found)
 
 
 @dataclass(frozen=True)
-class CountSides:
-    """How many rows of a shard go to each side: validation, training."""
+class CountParts:
+    """How many rows of a shard go to each of k parts; of a split, to training and to validation."""
 
     rule: Rule
+    k: int
     label: str = "count"
 
-    def __call__(self, shard: Shard) -> tuple[int, int]:
+    def __call__(self, shard: Shard) -> NDArray[np.int64]:
         """Count."""
-        self.rule.members(shard, NOTHING)
-        n_val = sum(int(self.rule.members(shard, rows)[:, 0].sum()) for rows in shard.slices())
-        return n_val, shard.n_kept - n_val
+        self.rule.parts(shard, NOTHING)
+        counts = np.zeros(self.k, np.int64)
+        for rows in shard.slices():
+            parts = self.rule.parts(shard, rows)
+            counts += np.bincount(parts[parts >= 0].astype(np.int64), minlength=self.k)[: self.k]
+        return counts
 
 
 @dataclass(frozen=True)
@@ -351,7 +396,7 @@ class Sides:
         sides[shard.rows.dropped] = DROPPED
         kept = np.empty(shard.n_kept, dtype=np.uint8)
         for rows in shard.slices():
-            kept[rows] = np.where(self.rule.members(shard, rows)[:, 0], VAL, TRAIN)
+            kept[rows] = self.rule.parts(shard, rows)
         sides[shard.rows.kept] = kept
         return sides
 

@@ -396,11 +396,18 @@ class PartitionOptions:
         return found.quotas, found
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parts."""
+        if self.folds is not None:
+            return tuple(f"fold_{fold}" for fold in range(self.folds))
+        return tuple(name for name, _ in self.parts)
+
+    @property
     def stems(self) -> tuple[str, ...]:
         """The paths of index files in a run directory, without suffixes: the rows of every part."""
         if self.folds is not None:
-            return tuple(f"fold_{fold}/val" for fold in range(self.folds))
-        return tuple(name for name, _ in self.parts)
+            return tuple(f"{name}/val" for name in self.names)
+        return self.names
 
     @property
     def what(self) -> str:

@@ -34,6 +34,7 @@ NEED_KERNEL = (
     *("configuration", "geometry", "identical rows"),
 )
 """Checks that take a kernel, which an engine may not hold for parts."""
+NEEDS_ROWS = "needs all rows in one place: use --engine local"
 _NAMED = 3
 
 
@@ -65,7 +66,11 @@ def verify_run(run: RecordedRun, engine: Engine[Any, Any], *, rerun: bool = Fals
     elif run.is_sharded == context.has_all_rows:
         yield from _allow_other_proofs(run, context, recomputed)
     yield from check_stated(run.report, recomputed, moved=run.moved)
-    yield check_definition(run.report, context.definition(found))
+    definition = context.definition(found)
+    if definition is None:
+        yield Check("by definition", SKIPPED, NEEDS_ROWS)
+    else:
+        yield check_definition(run.report, definition)
     if result.target is not None and result.target.matching is not None:
         yield check_weights(run.directory, run.formats, result.target.matching.weights)
     yield from check_account(run.report)
@@ -204,7 +209,7 @@ def _check_sizes(run: RecordedRun, dataset: Dataset, counted: CountedParts) -> I
     yield _check_size_warnings(run.report, quotas)
     yield from check_account(run.report)
     for name in NEED_KERNEL:
-        yield Check(name, SKIPPED, "needs all rows in one place: use --engine local")
+        yield Check(name, SKIPPED, NEEDS_ROWS)
 
 
 def _check_totals(report: Mapping[str, Any], quotas: Quotas, sizes: list[int]) -> Check:

@@ -23,6 +23,7 @@ RUNS: dict[str, str] = {
     "folds": "kfold feats.parquet --restarts 2 --k 3 --effort fast",
     "graded": "split feats.parquet --restarts 2 --severity 0.5 --effort fast",
     "stream": "split feats.parquet --restarts 2 --engine stream --nystrom 10",
+    "stream-folds": "kfold feats.parquet --restarts 2 --engine stream --nystrom 10 --k 3",
     "random": "baseline random feats.parquet",
     "domain": "baseline leave-one-domain-out feats.parquet --leave x",
 }

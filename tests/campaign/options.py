@@ -390,7 +390,7 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
     drops |= {"--at-mmd"} if "--severity" in values else set()
     drops |= {"--certify"} if {"--severity", "--at-mmd"} & set(values) else set()
     drops |= {"--gamma"} if kernel in ("linear", "cosine", "tanimoto") else set()
-    drops |= {"--engine", "--spill"} if not in_pieces or "--parts" in values or "--k" in values else set()
+    drops |= {"--engine", "--spill"} if not in_pieces else set()
     drops |= {"--holdout", "--rounding", "--bound", "--id"} if "--parts" in values else set()
     drops |= {"--verbose"} if "--quiet" in values else set()
     drops |= {"--evaluation-domain"} if "mmd" in others else set()

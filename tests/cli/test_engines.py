@@ -168,7 +168,7 @@ def test_annotated_rows_and_indices_on_stdout(rows: Path, capfdbinary: Any) -> N
         (["--certify", "always"], "--certify always needs all rows in memory"),
         (["--kernel", "cosine", "--standardize", "zscore"], "zscore with --kernel cosine needs all rows"),
         (["--nystrom", "off"], "--nystrom off keeps the exact kernel in memory"),
-        (["--parts", "a=0.5,b=0.5"], "split --parts needs all rows in memory"),
+        (["--parts", "a=0.5,b=0.5", "--force-val", "x.txt"], "--force-val needs all rows in memory"),
         (["--passes", "1"], "--passes must be at least 2"),
         (["--spill", "nowhere"], "--spill nowhere is not a directory"),
         (["--scheduler", "tcp://x:1"], "--scheduler has no effect without --engine dask"),
@@ -195,7 +195,7 @@ def test_a_run_with_the_exact_kernel_cannot_be_verified_in_pieces(
     assert lines[-1].startswith("hint: use --engine local")
 
 
-@pytest.mark.parametrize("command", [["kfold"], ["baseline", "greedy"]])
+@pytest.mark.parametrize("command", [["baseline", "greedy"]])
 def test_commands_without_engines_say_so(
     rows: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,28 @@ def test_every_format_holds_the_same_rows_as_from_a_list(tmp_path: Path) -> None
                 assert mine.read_bytes() == theirs.read_bytes()
 
 
+def test_folds_hold_the_same_rows_as_from_lists(tmp_path: Path) -> None:
+    names = ("fold_0", "fold_1")
+    mine = write_sides(tmp_path / "mine", SIDES, report=REPORT, formats=FORMATS, parts=names, are_folds=True)
+    rows = [np.flatnonzero(fold == SIDES) for fold in range(2)]
+    theirs = write_run(
+        tmp_path / "theirs",
+        parts={
+            f"{name}/{side}": rows[(fold + (side == "train")) % 2]
+            for fold, name in enumerate(names)
+            for side in ("train", "val")
+        },
+        report=REPORT,
+        formats=FORMATS,
+        vectors={"folds": np.where(SIDES < EXCLUDED, SIDES.astype(np.int64), -1)},
+    )
+    assert {path.relative_to(tmp_path / "mine") for path in mine} == {
+        path.relative_to(tmp_path / "theirs") for path in theirs
+    }
+    for path in (path for path in mine if path.suffix in (".npy", ".txt")):
+        assert path.read_bytes() == (tmp_path / "theirs" / path.relative_to(tmp_path / "mine")).read_bytes()
+
+
 def test_a_side_without_rows_is_an_empty_file(tmp_path: Path) -> None:
     write_sides(tmp_path / "run", np.full(4, TRAIN, np.uint8), report=REPORT, formats=FORMATS)
     assert (tmp_path / "run" / "val.txt").read_bytes() == b""

@@ -30,7 +30,8 @@ from clustersplit_cli.engines.tasks import Sides
 from clustersplit_cli.errors import ClusterError
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.pipeline.run import grade
-from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedEngine, opened_sharded
+from clustersplit_cli.pipeline.sharded.engine import ShardedEngine, opened_sharded
+from clustersplit_cli.pipeline.sharded.split import ShardedSplit
 from clustersplit_cli.progress import Stopwatch
 
 Client = pytest.importorskip("distributed").Client
@@ -45,7 +46,7 @@ def running(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @contextmanager
-def job(path: Path, scheduler: str | None) -> Iterator[tuple[ShardedEngine, ShardedContext]]:
+def job(path: Path, scheduler: str | None) -> Iterator[tuple[ShardedEngine, ShardedSplit]]:
     engine = EngineOptions(STREAM if scheduler is None else DASK, scheduler=scheduler)
     layout, plan = layout_and_plan(ReadRequest(path), OPTIONS, engine, "")
     with opened_sharded(layout, OPTIONS, engine, plan, Stopwatch()) as opened:
@@ -67,13 +68,13 @@ class CannotRead:
         return False
 
 
-def started(opened: ShardedEngine, context: ShardedContext) -> tuple[ShardedProblem, SplitByRule]:
+def started(opened: ShardedEngine, context: ShardedSplit) -> tuple[ShardedProblem, SplitByRule]:
     opened.executor.give(as_labels(np.arange(0, context.kernel.surveyed.n, 5), context.kernel.surveyed.n))
     return context.measure_rule(Labelled())
 
 
 def finished(
-    opened: ShardedEngine, context: ShardedContext, problem: ShardedProblem, start: SplitByRule
+    opened: ShardedEngine, context: ShardedSplit, problem: ShardedProblem, start: SplitByRule
 ) -> tuple[np.ndarray, tuple[float, ...]]:
     found = context.lowest_rows_first(problem, descend(problem, start, max_passes=4))
     return np.concatenate(opened.executor.run(Sides(found.split.rule))), found.psi

@@ -21,6 +21,10 @@ KERNELS = {
     "rbf": ["--nystrom", "60"],
     "laplacian": ["--kernel", "laplacian", "--nystrom", "60"],
 }
+COMMANDS = {
+    "folds": ["kfold", "--k", "3", "--nystrom", "60", "--restarts", "4"],
+    "parts": ["split", "--parts", "train=0.6,val=0.3,test=0.1", "--kernel", "linear", "--restarts", "4"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,8 @@ def write(table: pa.Table, folder: Path, seed: int | None) -> Path:
 def numbers(path: Path, kernel: str, engine: str, *options: str) -> str:
     """All that a report says, but for where the rows are, how long it took, and with what."""
     out = path.parent / f"out-{engine}"
-    words = ["split", str(path), *KERNELS[kernel], "--drop-invalid", "--effort", "fast", "--engine", engine]
+    command, *more = COMMANDS.get(kernel, ["split", *KERNELS.get(kernel, [])])
+    words = [command, str(path), *more, "--drop-invalid", "--effort", "fast", "--engine", engine]
     assert run([*words, *options, "--format", "npy", "--quiet", "--force", "--out", str(out)]) == 0
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     for name in ("timing", "plan", "engine"):
@@ -55,7 +60,7 @@ def numbers(path: Path, kernel: str, engine: str, *options: str) -> str:
     del report["input"]["files"]
     for name in ("features", "threads", "engine", "scheduler"):
         report["config"].pop(name, None)
-    return json.dumps([report, np.load(out / "val.npy").tolist()])
+    return json.dumps([report, np.load(out / ("folds.npy" if command == "kfold" else "val.npy")).tolist()])
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +75,7 @@ def three_workers(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield own.address
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", [*KERNELS, *COMMANDS])
 def test_reports_do_not_depend_on_files_row_groups_threads_or_workers(
     kernel: str, rows: pa.Table, tmp_path: Path, one_worker: str, three_workers: str
 ) -> None:

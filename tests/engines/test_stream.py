@@ -36,7 +36,8 @@ from clustersplit_cli.engines.tasks import Accounts, Sides
 from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline.local.engine import partition, prepared_split
 from clustersplit_cli.pipeline.local.split import LocalSplit
-from clustersplit_cli.pipeline.sharded.engine import ShardedContext, ShardedEngine
+from clustersplit_cli.pipeline.sharded.engine import ShardedEngine
+from clustersplit_cli.pipeline.sharded.split import ShardedSplit
 from clustersplit_cli.progress import Stopwatch, silent
 
 LANDMARKS = 60
@@ -52,7 +53,7 @@ def options(**given: Any) -> CheckedOptions:
 @contextmanager
 def streaming(
     path: Path, how: CheckedOptions, room: Room = ROOMS[MEMORY], threads: int = 1, **request: Any
-) -> Iterator[tuple[Layout, StreamExecutor, ShardedContext]]:
+) -> Iterator[tuple[Layout, StreamExecutor, ShardedSplit]]:
     with pool(threads) as workers:
         landmarks = None if how.is_linear else LANDMARKS
         layout = open_layout(ReadRequest(path, **request), landmarks or 0)
@@ -77,7 +78,7 @@ def give(engine: StreamExecutor, val: np.ndarray, n: int = 6000) -> None:
 
 
 def refined(
-    engine: StreamExecutor, context: ShardedContext, val: np.ndarray, steps: int = STEPS
+    engine: StreamExecutor, context: ShardedSplit, val: np.ndarray, steps: int = STEPS
 ) -> tuple[np.ndarray, Any]:
     """The validation rows after some steps from a given split, and the descent."""
     give(engine, val)

@@ -124,7 +124,10 @@ def checks_of_run(directory: Path, given: Mapping[str, Any], progress: Progress)
     chosen = _engine(run, given, located, options)
     is_open = False
     try:
-        with opened_engine(located, options, chosen, progress, into=run.into) as engine:
+        only_sizes = run.into is not None and not run.is_sharded
+        with opened_engine(
+            located, options, chosen, progress, into=run.into, only_sizes=only_sizes
+        ) as engine:
             is_open = True
             run = replace(run, config=reading_config(stated, engine.describe(), output))
             yield from verify_run(run, engine, rerun=given["rerun"])
@@ -145,13 +148,15 @@ def _engine(
     engine, report = engine_options(given), run.report
     if given["rerun"] and engine.engine == AUTO and run.is_sharded:
         engine = replace(engine, engine=STREAM)  # finds what Dask finds; a search in memory takes other steps
+    if run.into is not None and engine.engine == AUTO and run.is_sharded:
+        engine = replace(engine, engine=STREAM)  # random parts in memory are other ones
     # Input that cannot be read is found, and said, by what follows.
     chosen = choose_if_readable(engine, located, options)
     if chosen.options.engine == LOCAL:
         return chosen
-    if run.into is not None:
+    if run.into is not None and not run.is_sharded:
         refuse_for_sizes(chosen.options, {f"--{name}": given[name] for name in ("rerun", "spill")})
-    elif report["plan"]["geometry"] in ("dense", "low-rank"):
+    elif run.into is None and report["plan"]["geometry"] in ("dense", "low-rank"):
         raise UsageError(
             f"the run in {shown(run.directory)} has the exact kernel, or factors of it, "
             "which take all rows in one place",

@@ -52,8 +52,8 @@ def transport(
     found = _ascend(exact, lower, upper, np.clip(begun, -FARTHEST, FARTHEST))
     labels = (exact + found[:, None, :]).argmin(axis=2)
     counts = _counts(labels, len(lower))
-    for run in np.flatnonzero((counts != _held(counts, lower, upper, found)).any(axis=1)).tolist():
-        _mend(exact[run], lower, upper, found[run], labels[run])
+    for run in np.flatnonzero((counts != held_counts(counts, lower, upper, found)).any(axis=1)).tolist():
+        mend(exact[run], lower, upper, found[run], labels[run])
     return labels, found * scale
 
 
@@ -138,7 +138,7 @@ def _off(
     by_part : (k, r, m), the costs.
     """
     counts = _counts((by_part + prices.T[:, :, None]).argmin(axis=0), len(lower))
-    return np.asarray(np.abs(counts - _held(counts, lower, upper, prices)).sum(axis=1))
+    return np.asarray(np.abs(counts - held_counts(counts, lower, upper, prices)).sum(axis=1))
 
 
 def _counts(labels: Labels, k: int) -> NDArray[np.int64]:
@@ -147,7 +147,7 @@ def _counts(labels: Labels, k: int) -> NDArray[np.int64]:
     return np.bincount((labels + k * np.arange(r)[:, None]).reshape(-1), minlength=r * k).reshape(r, k)
 
 
-def _held(
+def held_counts(
     counts: NDArray[np.int64], lower: NDArray[np.int64], upper: NDArray[np.int64], prices: Prices
 ) -> NDArray[np.int64]:
     """The rows each part is to have: all it may if it costs, no more than it must if it is paid for."""
@@ -155,7 +155,7 @@ def _held(
     return np.where(prices > 0, upper, np.where(prices < 0, lower, within))
 
 
-def _mend(
+def mend(
     costs: NDArray[np.float64],
     lower: NDArray[np.int64],
     upper: NDArray[np.int64],
@@ -169,7 +169,7 @@ def _mend(
     """
     m, k = costs.shape
     counts = np.bincount(labels, minlength=k)
-    held = _held(counts, lower, upper, prices)
+    held = held_counts(counts, lower, upper, prices)
     excess = np.append(counts - held, held.sum() - m)
     if not excess.any():
         return

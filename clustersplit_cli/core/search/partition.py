@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any
@@ -350,7 +350,8 @@ class PartitionMeasures(Measures):
 
     Attributes
     ----------
-    costs : (n, k), squared distance of every row to every centroid, but for K_ii.
+    costs : (n, k), squared distance of every row to every centroid, but for K_ii; empty where rows are not
+        in memory.
     trace : of K.
     """
 
@@ -362,12 +363,26 @@ class PartitionMeasures(Measures):
 
 def evaluate_partition(geometry: Geometry, labels: Labels, k: int) -> PartitionMeasures:
     """Measure one partition (n,): all MMDs from the k x k sums of kernel values between parts."""
-    n = len(labels)
     state = measure(geometry, labels[:, None], k, np.float64)
     marks = one_hot(labels[:, None], k, np.float64)
     between = marks.T @ state.sums[:, 0]
     between = (between + between.T) / 2
-    sizes = state.sizes[0].astype(np.float64)
+    found = measure_sums(between, state.sizes[0], geometry.trace, float(state.psi[0]))
+    return replace(found, costs=state.costs()[0])
+
+
+def measure_sums(
+    between: NDArray[np.float64], counts: NDArray[np.int64], trace: float, psi: float | None = None
+) -> PartitionMeasures:
+    """Measure a partition by the k x k sums of kernel values between its parts, without costs of rows.
+
+    Parameters
+    ----------
+    counts : (k,), rows of every part.
+    trace : of the kernel.
+    psi : the scatter within the parts, if it was found in another way.
+    """
+    sizes, n = counts.astype(np.float64), int(counts.sum())
     means = between / np.outer(sizes, sizes)
     norms = means.diagonal()
     squared = np.maximum(norms[:, None] + norms[None, :] - 2.0 * means, 0.0)
@@ -377,20 +392,20 @@ def evaluate_partition(geometry: Geometry, labels: Labels, k: int) -> PartitionM
     within_rest = (between.sum() - 2.0 * between.sum(axis=1) + between.diagonal()) / others**2
     rest = np.maximum(norms + within_rest - 2.0 * to_rest, 0.0)
     pairs = np.triu(np.outer(sizes, sizes), 1)
-    trace = geometry.trace
     scatter = trace - float(between.sum()) / n
     explained = float((pairs * squared).sum()) / n
-    psi = float(state.psi[0])
+    if psi is None:
+        psi = trace - float((between.diagonal() / sizes).sum())
     residual = abs(scatter - psi - explained) / scatter if scatter > 0 else 0.0
     mean_squared = float((pairs * squared).sum() / pairs.sum())
     return PartitionMeasures(
-        sizes=state.sizes[0],
+        sizes=counts,
         mmd_squared=mean_squared,
         psi=psi,
         ssq_total=scatter,
         identity_residual=residual,
         pairs=squared,
         rest_squared=rest,
-        costs=state.costs()[0],
+        costs=np.empty((0, len(counts))),
         trace=trace,
     )

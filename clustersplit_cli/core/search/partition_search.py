@@ -196,23 +196,33 @@ def draw_sample(assigner: PartAssigner, factors: Floats, rng: np.random.Generato
         return None
     rows = sample_rows(quotas.cells, explored_rows(n), rng)
     some = np.ascontiguousarray(factors[rows])
-    dealer = replace(assigner, quotas=sampled_quotas(quotas, rows))
+    dealer = replace(assigner, quotas=sampled_quotas(quotas, quotas.cells.codes[rows], quotas.pinned[rows]))
     return Sample(some, low_rank_geometry(some, assigner.workers), dealer)
 
 
-def sampled_quotas(quotas: Quotas, rows: NDArray[np.int64]) -> Quotas:
-    """The same shares of the cells of some rows, which touch every cell."""
-    cells = quotas.cells.only(rows)
+def sampled_quotas(
+    quotas: Quotas, codes: NDArray[np.int64], pinned: NDArray[np.int64] | None = None
+) -> Quotas:
+    """The same shares of the cells of a sample, whose rows touch every cell, and some of which are forced."""
+    cells = quotas.cells.with_codes(codes)
     share = (cells.sizes / quotas.cells.sizes)[:, None]
     target = np.floor(quotas.target * share).astype(np.int64)
     rest = quotas.target * share - target
     missing = cells.sizes - target.sum(axis=1)
     target += np.argsort(np.argsort(-rest, axis=1, kind="stable"), axis=1) < missing[:, None]
+    pins = np.full(len(codes), -1, np.int64) if pinned is None else pinned
     lower, upper = target, target
     if not quotas.is_exact:
         lower = np.minimum(target, np.floor(quotas.lower * share).astype(np.int64))
         upper = np.maximum(target, np.ceil(quotas.upper * share).astype(np.int64))
-    return replace(quotas, cells=cells, target=target, lower=lower, upper=upper, pinned=quotas.pinned[rows])
+    return replace(
+        quotas,
+        cells=cells,
+        target=target,
+        lower=lower,
+        upper=upper,
+        pinned=pins,
+    )
 
 
 def _better_of_all(geometry: Geometry, candidate: PartitionCandidate, quotas: Quotas) -> PartitionCandidate:

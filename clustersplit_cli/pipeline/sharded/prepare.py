@@ -38,7 +38,7 @@ from clustersplit_cli.engines.survey import Found
 from clustersplit_cli.engines.tasks import Survey
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.pipeline.context import PartitionOptions, Streams
 from clustersplit_cli.pipeline.target import sampled_rows
 from clustersplit_cli.progress import Stopwatch
 
@@ -123,8 +123,14 @@ def count_cells(layout: Layout, executor: Executor, task: Survey, watch: Stopwat
     return Counted(found, cells, numbering)
 
 
-def survey_rows(layout: Layout, executor: Executor, options: CheckedOptions, watch: Stopwatch) -> Surveyed:
-    """Make the first pass, and give every cell its share.
+def survey_rows(
+    layout: Layout,
+    executor: Executor,
+    options: CheckedOptions,
+    watch: Stopwatch,
+    into: PartitionOptions | None = None,
+) -> Surveyed:
+    """Make the first pass, and give every cell its share, of two sides or of other parts.
 
     Raises
     ------
@@ -138,7 +144,10 @@ def survey_rows(layout: Layout, executor: Executor, options: CheckedOptions, wat
         rounding = options.rounding or "nearest"
         # The smallest tolerance that one family of cells can be met with is none.
         allowed = [value or Fraction(0) for value in options.tolerance.of_cells([cells])[0]]
-        quotas = split_quotas(cells, options.holdout, allowed, rounding)
+        if into is None:
+            quotas = split_quotas(cells, options.holdout, allowed, rounding)
+        else:
+            quotas = into.of_cells(cells, options)
         assert found.columns is not None
         moments = found.columns.moments(found.n_kept)
     return Surveyed(found, found.n_kept, quotas, rounding, counted.numbering, moments)
@@ -175,7 +184,7 @@ def prepare_kernel(
         if sample_rows:
             (draws,) = streams.low_rank.spawn(1)
             wanted["search"] = samples.stratified_numbers(
-                executor, surveyed.limits.cells.sizes, sample_rows, draws
+                executor, surveyed.quotas.cells.sizes, sample_rows, draws
             )
         at_hand = samples.gather(executor, wanted, layout.width, dtype)
     with watch.step("prepare"):
