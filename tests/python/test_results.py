@@ -60,7 +60,7 @@ def test_a_report_is_values_json_and_text(split: Split) -> None:
     text = report.to_json()
     assert report.to_dict() == json.loads(text) == load_report(text)
     shown = report.summary()
-    assert f"{len(split.val)} rows" in shown
+    assert f"{len(split.val)} validation" in shown
     assert f"{report.mmd.value:.4f}"[:5] in shown
     assert "\x1b" not in shown
 
