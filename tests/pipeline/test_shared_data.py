@@ -20,7 +20,7 @@ from clustersplit_cli.pipeline.run import grade
 from clustersplit_cli.progress import silent
 from clustersplit_cli.reports.summary import Report
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data"
 FILES = {
     "sample": ROOT / "sample_data" / "gas.parquet",
