@@ -225,6 +225,16 @@ def test_functions_have_few_parameters(folder: str) -> None:
     assert {place: count for place, count in counts.items() if count > MOST_PARAMETERS} == {}
 
 
+def test_every_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert places
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_hardly_anybody_asks_what_class_a_geometry_is() -> None:
     asked = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -21,7 +21,7 @@ from clustersplit_cli.core.geometry import nystrom as factoring
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Kernel
 from clustersplit_cli.core.geometry.nystrom import Centres
-from clustersplit_cli.core.search import explore as scout
+from clustersplit_cli.core.search import explore
 from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.options import SplitOptions, check_options
@@ -89,7 +89,7 @@ def profile(folder: Path, n: int, d: int, q: int) -> dict[str, float]:
     clocks.around(Selection, "choose", "selection")
     clocks.around(factoring, "inverse_root", "factoring")
     for method in ("make_subproblem", "explore", "perturb"):
-        clocks.around(scout, method, "explore")
+        clocks.around(explore, method, "explore")
     clocks.around(split, "make_low_rank", "explore")
     with clocks.part("reading"):
         dataset = load(ReadRequest(Path(path), label_file=Path(label), domain_file=Path(domain)))

@@ -185,7 +185,7 @@ def find_and_write(
     into: PartitionOptions | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Split or part rows wherever an engine has them, write the result and show it."""
+    """Split or partition rows wherever an engine has them, write the result and show it."""
     needing = {} if into is None else only_in_memory(into, checked)
     chosen = choose_if_readable(engine_options(given), request, checked, needing)
     with opened(request, given, checked, chosen, output, into) as found:
@@ -299,7 +299,7 @@ def folds(given: Mapping[str, Any]) -> PartitionOptions:
 
 
 def run_partition(given: Mapping[str, Any], into: PartitionOptions) -> None:
-    """Check everything that can be checked, then read, part and write."""
+    """Check everything that can be checked, then read, partition and write."""
     features, is_folds = given["features"], into.folds is not None
     if given["out"] == STDOUT:
         raise UsageError(f"--out - cannot hold {into.what}", hint="name a directory with --out")

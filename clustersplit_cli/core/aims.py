@@ -31,8 +31,8 @@ BLOCK_ROWS = 96
 LEAST_GAIN = 1e-9
 """Gains of an exchange, in units of the mean diagonal, that are rounding."""
 MOST_SWEEPS = 1000
-KICKS = 8
-"""Times that rows of the best split are exchanged at random, and it is brought to rest again."""
+PERTURBATIONS = 8
+"""Times that rows of the best split are exchanged at random, and it is improved again."""
 
 Vector = NDArray[np.float64]
 
@@ -130,7 +130,7 @@ def approach(point: NearestPoint, restarts: int, streams: Sequence[np.random.Gen
         drawn = random_splits(point.constraints, streams[: restarts - len(starts)])
         starts += list(drawn.T)
     best = min((descend(point, start) for start in starts), key=lambda found: found.squared)
-    for stream in streams[:KICKS] if is_small else ():
+    for stream in streams[:PERTURBATIONS] if is_small else ():
         found = descend(point, _perturbed(point.constraints, best.members, stream))
         best = min(best, found, key=lambda found: found.squared)
     return Approached(best.members, best.squared, lower, best.is_swap_optimal)

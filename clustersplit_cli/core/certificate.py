@@ -88,7 +88,7 @@ def certify_program(
     difference, chosen = measured.difference, members
     if units is not None:
         difference = np.asarray(np.bincount(units, weights=difference), dtype=np.float64)
-        chosen = np.zeros(requirements.n_atoms, dtype=bool)
+        chosen = np.zeros(requirements.n_units, dtype=bool)
         chosen[units[members]] = True
     answers = []
     for costs, constant in (

@@ -239,7 +239,7 @@ class CoupledPath:
     Attributes
     ----------
     problem : of the rows.
-    towards, noise : of every atom, shape (atoms,).
+    towards, noise : of every unit, shape (units,).
     """
 
     problem: Problem

@@ -59,7 +59,7 @@ class TableSource:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PassedRows:
     """What X was made into: a matrix and the names of its columns, or a table whose columns may be chosen."""
 
     matrix: Any = None
@@ -71,7 +71,7 @@ class Rows:
         return int(self.matrix.shape[0]) if self.table is None else self.table.table.num_rows
 
 
-def as_rows(X: Any) -> Rows:
+def as_rows(X: Any) -> PassedRows:
     """Take X as it is where it can be used so, and copy it where it cannot.
 
     Raises
@@ -80,11 +80,11 @@ def as_rows(X: Any) -> Rows:
         When X is no matrix of numbers and no table.
     """
     if is_sparse(X):
-        return Rows(matrix=checked_sparse(X))
+        return PassedRows(matrix=checked_sparse(X))
     table = _as_table(X)
     if table is not None:
-        return Rows(table=TableSource(table, describe_all(X_NAME, table.schema)))
-    return Rows(matrix=_as_matrix(as_array(X, "X")))
+        return PassedRows(table=TableSource(table, describe_all(X_NAME, table.schema)))
+    return PassedRows(matrix=_as_matrix(as_array(X, "X")))
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import EXACT_DUPLICATES, MEDIAN, Categories, Dataset, TargetRows
-from clustersplit_cli.data.foreign import X_NAME, Rows, as_column
+from clustersplit_cli.data.foreign import X_NAME, PassedRows, as_column
 from clustersplit_cli.data.pins import forced_sides
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.categories import bin_numbers, encode, encode_units, restrict
@@ -61,7 +61,7 @@ class Description:
     impute: str = "none"
 
 
-def make_dataset(rows: Rows, said: Description) -> Dataset:
+def make_dataset(rows: PassedRows, said: Description) -> Dataset:
     """Check everything and put it together, as reading a file would.
 
     Raises
@@ -116,7 +116,7 @@ def make_dataset(rows: Rows, said: Description) -> Dataset:
     )
 
 
-def make_target(rows: Rows, dataset: Dataset, name: str, *, drop_invalid: bool) -> TargetRows:
+def make_target(rows: PassedRows, dataset: Dataset, name: str, *, drop_invalid: bool) -> TargetRows:
     """The rows of a target, with the features of a dataset.
 
     Raises
@@ -149,7 +149,7 @@ def make_target(rows: Rows, dataset: Dataset, name: str, *, drop_invalid: bool) 
 
 
 def _categories(
-    rows: Rows, said: Description
+    rows: PassedRows, said: Description
 ) -> tuple[dict[str, Categories], tuple[tuple[str, str], ...], set[str]]:
     """Encode the columns of the cells; return them, warnings, and the columns of X that have a role."""
     given = {word: values for word, values in ((LABEL, said.y), (DOMAIN, said.domains)) if values is not None}
@@ -185,7 +185,7 @@ def _categories(
     return categories, notes, reserved
 
 
-def _units(rows: Rows, groups: Any) -> tuple[str | None, NDArray[np.int64] | None]:
+def _units(rows: PassedRows, groups: Any) -> tuple[str | None, NDArray[np.int64] | None]:
     """What keeps rows together, and the unit of every row."""
     if groups is None:
         return None, None
@@ -196,7 +196,7 @@ def _units(rows: Rows, groups: Any) -> tuple[str | None, NDArray[np.int64] | Non
 
 
 def _features(
-    rows: Rows, columns: Sequence[str], reserved: set[str]
+    rows: PassedRows, columns: Sequence[str], reserved: set[str]
 ) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
     """Return the matrix, the names of its columns and of the columns they came from."""
     if rows.table is None:
@@ -213,12 +213,12 @@ def _features(
     return matrix, chosen.feature_names(matrix.shape[1]), chosen.names
 
 
-def feature_matrix(rows: Rows) -> Any:
+def feature_matrix(rows: PassedRows) -> Any:
     """Return all columns as one matrix, dense or sparse, of values that need not be finite."""
     return _features(rows, (), set())[0]
 
 
-def column_of(values: Any, word: str, rows: Rows) -> pa.ChunkedArray:
+def column_of(values: Any, word: str, rows: PassedRows) -> pa.ChunkedArray:
     """Return one value per row as an Arrow column, or say what is wrong with them."""
     import pyarrow as pa
 

@@ -27,14 +27,14 @@ _CSV_RETRIES = 16
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """The columns of an input (a pyarrow Schema) and its rows in order (pyarrow Tables)."""
 
     schema: Any
     batches: Iterator[Any]
 
 
-def open_rows(path: Path) -> Rows:
+def open_rows(path: Path) -> TableRows:
     """Open an input for copying: the same files, in the same order, as for reading features.
 
     Tables stream in constant memory, and so do C-ordered arrays; archives and Fortran-ordered arrays are
@@ -57,7 +57,7 @@ def open_rows(path: Path) -> Rows:
     return _ipc_rows(path, is_stream=format_ == "Arrow stream")
 
 
-def _parquet_rows(path: Path) -> Rows:
+def _parquet_rows(path: Path) -> TableRows:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -89,10 +89,10 @@ def _parquet_rows(path: Path) -> Rows:
                     yield table.cast(schema)
                     start += batch.num_rows
 
-    return Rows(schema, batches())
+    return TableRows(schema, batches())
 
 
-def _ipc_rows(path: Path, *, is_stream: bool) -> Rows:
+def _ipc_rows(path: Path, *, is_stream: bool) -> TableRows:
     import pyarrow as pa
     import pyarrow.ipc
 
@@ -108,10 +108,10 @@ def _ipc_rows(path: Path, *, is_stream: bool) -> Rows:
                     yield pa.Table.from_batches([batch.slice(start, step)])
 
     with reading(path, "Arrow"), reader() as opened:
-        return Rows(opened.schema, batches())
+        return TableRows(opened.schema, batches())
 
 
-def _csv_rows(path: Path) -> Rows:
+def _csv_rows(path: Path) -> TableRows:
     import pyarrow as pa
     import pyarrow.csv
 
@@ -163,10 +163,10 @@ def _csv_rows(path: Path) -> Rows:
             for batch in opened:
                 yield pa.Table.from_batches([batch])
 
-    return Rows(schema, batches())
+    return TableRows(schema, batches())
 
 
-def _npy_rows(path: Path) -> Rows:
+def _npy_rows(path: Path) -> TableRows:
     import pyarrow as pa
 
     array = open_npy(path)
@@ -183,10 +183,10 @@ def _npy_rows(path: Path) -> Rows:
             for _, block in array.blocks():
                 yield table(block)
 
-    return Rows(table(np.empty((0, *array.shape[1:]), array.dtype)).schema, batches())
+    return TableRows(table(np.empty((0, *array.shape[1:]), array.dtype)).schema, batches())
 
 
-def _npz_rows(path: Path) -> Rows:
+def _npz_rows(path: Path) -> TableRows:
     import pyarrow as pa
 
     n_rows = open_features(path).n_rows
@@ -194,7 +194,7 @@ def _npz_rows(path: Path) -> Rows:
         name: array for name, array in open_npz(path).items() if array.shape[:1] == (n_rows,)
     }
     table = pa.table({name: _column(array.whole(), array.label) for name, array in arrays.items()})
-    return Rows(table.schema, _sliced(table))
+    return TableRows(table.schema, _sliced(table))
 
 
 def _column(block: NDArray[Any], label: str) -> Any:

@@ -32,7 +32,7 @@ _SUFFIXES = (".npy", ".parquet", ".txt", ".csv")
 
 
 @dataclass(frozen=True)
-class Run:
+class SplitRun:
     """A run directory.
 
     Attributes
@@ -52,7 +52,7 @@ class Run:
     weights: NDArray[np.float64] | None = None
 
 
-def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
+def load_run(directory: Path, report: Mapping[str, Any]) -> SplitRun:
     """Read a directory that `clustersplit split` or `clustersplit baseline` wrote, in whatever format.
 
     Parameters
@@ -76,7 +76,7 @@ def load_run(directory: Path, report: Mapping[str, Any]) -> Run:
     weights = None
     if report["config"].get("weights"):
         weights = read_weights(directory, (report["config"].get("format") or ["npy"])[0])
-    return Run(directory, report, train, val, paths, weights)
+    return SplitRun(directory, report, train, val, paths, weights)
 
 
 def read_weights(directory: Path, suffix: str) -> NDArray[np.float64]:

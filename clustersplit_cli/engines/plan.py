@@ -287,7 +287,7 @@ MOST_FACTORS, FACTOR_STEP, ROWS_PER_FACTOR = 1536, 128, 16
 
 
 @dataclass(frozen=True)
-class Task:
+class MeasuringTask:
     """The sizes that time and memory depend on.
 
     Attributes
@@ -339,7 +339,7 @@ class MeasuringPlan:
     reason: str
 
 
-def plan_measuring(task: Task, *, is_linear: bool, nystrom: str | int, budget: int) -> MeasuringPlan:
+def plan_measuring(task: MeasuringTask, *, is_linear: bool, nystrom: str | int, budget: int) -> MeasuringPlan:
     """Choose how to sum the kernel.
 
     Parameters

@@ -24,7 +24,7 @@ from clustersplit_cli.data.row_labels import Labels, RowLabels
 from clustersplit_cli.engines.factors import FactorPlan, Numbering
 from clustersplit_cli.engines.plan import SLICE_ROWS
 from clustersplit_cli.engines.store import SPILL, Room, Store, read_ahead
-from clustersplit_cli.engines.survey import Found, Rows, Surveyor
+from clustersplit_cli.engines.survey import Found, ShardRows, Surveyor
 
 SUM_ROWS = 2048
 CONVERTED_ROWS = 256
@@ -77,7 +77,7 @@ class Shard:
     edition: int = 0
     on_rows: Callable[[int], None] = _unheard
     account: Account = field(default_factory=Account)
-    _rows: Rows | None = None
+    _rows: ShardRows | None = None
     _store: Store | None = None
     _codes: NDArray[np.integer[Any]] | None = None
     _scored: tuple[bytes, NDArray[np.float64]] | None = None
@@ -103,7 +103,7 @@ class Shard:
         return surveyor.found
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> ShardRows:
         """Which rows take part, and their cells."""
         if self._rows is None:  # this shard replaces one that was lost
             self.survey(None)

@@ -141,7 +141,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ShardRows:
     """What stays where the rows are.
 
     Attributes
@@ -206,13 +206,13 @@ class Surveyor:
             rows = raw if keep.all() else raw[keep]
             found.columns.add(Features(rows, self._steps), self._workers)
 
-    def rows(self) -> Rows:
+    def rows(self) -> ShardRows:
         """What stays where the rows are; ends the survey."""
         ends = np.cumsum([0, *(len(codes) for codes in self._codes)])
         codes = np.concatenate(self._codes) if self._codes else np.empty(0, np.int32)
         counts = np.bincount(codes, minlength=len(self._cells))
         self.found.cells = {cell: int(counts[code]) for cell, code in self._cells.items() if counts[code]}
-        return Rows(
+        return ShardRows(
             np.concatenate(self._kept) if self._kept else np.empty(0, bool),
             codes,
             tuple(self._cells),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.baselines import Pairs
 from clustersplit_cli.evaluation.rounds import Arena, Round
 from clustersplit_cli.evaluation.space import Space
-from clustersplit_cli.evaluation.store import Store
+from clustersplit_cli.evaluation.store import TrialStore
 from clustersplit_cli.evaluation.strategies import MIX_UP, Splitter, StrategySplit
 from clustersplit_cli.evaluation.trials import Record, Setting, TrainingSet, Trial, draw_settings, missing
 from clustersplit_cli.evaluation.workers import Runner
@@ -62,7 +62,7 @@ def prepare(
     strategies: Sequence[str],
     space: Space,
     options: CheckedOptions,
-    store: Store,
+    store: TrialStore,
     *,
     search: int,
     folds: int,
@@ -94,7 +94,7 @@ def prepare(
 
 
 def run_trials(
-    contests: Sequence[Contest], store: Store, runner: Runner, progress: Progress = silent
+    contests: Sequence[Contest], store: TrialStore, runner: Runner, progress: Progress = silent
 ) -> dict[str, Record]:
     """Run every trial that is not on disk yet; return the records of all."""
     trials = [trial for contest in contests for trial in contest.trials()]

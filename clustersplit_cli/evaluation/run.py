@@ -20,7 +20,7 @@ from clustersplit_cli.evaluation.protocol import prepare, run_trials
 from clustersplit_cli.evaluation.rounds import Arena, Round, make_rounds
 from clustersplit_cli.evaluation.space import Space
 from clustersplit_cli.evaluation.statistics import discrepancy_and_test
-from clustersplit_cli.evaluation.store import Store
+from clustersplit_cli.evaluation.store import TrialStore
 from clustersplit_cli.evaluation.strategies import MIX_UP, REFERENCE, taking_part
 from clustersplit_cli.evaluation.trials import Record
 from clustersplit_cli.evaluation.workers import ProbeRunner, Runner
@@ -37,7 +37,7 @@ from clustersplit_cli.reports.summary import FileSummary, Notice, Timing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class EvaluationPlan:
     """What to evaluate, and who trains: a probe, or the user's command with its own hyper-parameters."""
 
     strategies: tuple[str, ...]
@@ -59,7 +59,7 @@ def evaluate(
     dataset: Dataset,
     features: Path,
     options: CheckedOptions,
-    plan: Plan,
+    plan: EvaluationPlan,
     directory: Path,
     *,
     config: Mapping[str, Any],
@@ -83,7 +83,7 @@ def evaluate(
     strategies, notices = _strategies(plan, len(arena.names) - 1)
     notices += _untested(arena, rounds)
     space = plan.space or probe_space(plan.probe or "")
-    with Store(directory, asked(dataset, options, plan), resume=resume, force=force) as store:
+    with TrialStore(directory, asked(dataset, options, plan), resume=resume, force=force) as store:
         runner = _runner(plan, arena, store, features)
         with watch.step("split"):
             contests = prepare(
@@ -137,7 +137,7 @@ def evaluate(
     )
 
 
-def asked(dataset: Dataset, options: CheckedOptions, plan: Plan) -> dict[str, Any]:
+def asked(dataset: Dataset, options: CheckedOptions, plan: EvaluationPlan) -> dict[str, Any]:
     """Everything that a trial's result depends on: not how many there are, nor how they are read."""
     training: dict[str, Any] = {"probe": plan.probe, "probe_rows": plan.probe_rows}
     if plan.command is not None:
@@ -162,7 +162,7 @@ def asked(dataset: Dataset, options: CheckedOptions, plan: Plan) -> dict[str, An
     }
 
 
-def _strategies(plan: Plan, n_development: int) -> tuple[tuple[str, ...], list[Notice]]:
+def _strategies(plan: EvaluationPlan, n_development: int) -> tuple[tuple[str, ...], list[Notice]]:
     """Who takes part, and a word on who cannot."""
     kept, left_out = taking_part(plan.strategies, n_development)
     notices = []
@@ -197,7 +197,7 @@ def _untested(arena: Arena, rounds: Sequence[Round]) -> list[Notice]:
     ]
 
 
-def _runner(plan: Plan, arena: Arena, store: Store, features: Path) -> Runner:
+def _runner(plan: EvaluationPlan, arena: Arena, store: TrialStore, features: Path) -> Runner:
     if plan.command is not None:
         return CommandRunner(
             plan.command, store.directory, features, arena.dataset.rows, plan.jobs, plan.timeout

@@ -23,7 +23,7 @@ from clustersplit_cli.evaluation.trials import Record
 RUN, TRIALS, SPLITS = "run.json", "trials.jsonl", "splits"
 
 
-class Store:
+class TrialStore:
     """Trials on disk. Lines are only ever appended; a line cut short by a kill is as if never begun."""
 
     def __init__(self, directory: Path, asked: Mapping[str, Any], *, resume: bool, force: bool) -> None:
@@ -50,7 +50,7 @@ class Store:
         except OSError as error:
             raise output_error(directory, error) from error
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> TrialStore:
         return self
 
     def __exit__(

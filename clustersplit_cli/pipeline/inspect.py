@@ -113,7 +113,7 @@ def examine(
         holdout=float(options.holdout),
         validation=validation,
         cells=tuple(cell for quotas in asked.families for cell in _cells(quotas.validation)),
-        units=None if asked.units is None else asked.n_atoms,
+        units=None if asked.units is None else asked.n_units,
         tolerance=float(asked.tolerance),
         widths=widths,
         plan=None if memory is None else summarize_plan(memory),
@@ -123,7 +123,7 @@ def examine(
     )
 
 
-def _spread(dataset: Dataset, features: Features, workers: Workers) -> inspection.Spread:
+def _spread(dataset: Dataset, features: Features, workers: Workers) -> inspection.FeatureSpread:
     """Find the columns that vary least and most."""
     deviation = moments(features, workers).deviation
     varying = np.flatnonzero(deviation > 0)
@@ -134,7 +134,7 @@ def _spread(dataset: Dataset, features: Features, workers: Workers) -> inspectio
         )
     low, high = varying[deviation[varying].argmin()], varying[deviation[varying].argmax()]
     names = dataset.feature_names
-    return inspection.Spread(
+    return inspection.FeatureSpread(
         narrowest=names[low],
         narrowest_deviation=float(deviation[low]),
         widest=names[high],

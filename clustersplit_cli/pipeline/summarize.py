@@ -227,7 +227,7 @@ def _target(result: RunResult) -> summary.TargetSummary | None:
         best_mmd=None if best is None else best[0],
         best_psi=None if best is None else best[1],
         valid=result.measures.mmd > max(train, val),
-        certificate=None if found.certificate is None else summary.AimCertificate(**vars(found.certificate)),
+        certificate=found.certificate,
         weights=None
         if weights is None
         else summary.WeightsSummary(

@@ -20,6 +20,7 @@ from clustersplit_cli.data.dataset import TargetRows
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import WORST
 from clustersplit_cli.reports.inspection import NO_SHIFT
+from clustersplit_cli.reports.summary import AimCertificate
 
 TESTED_ROWS = 2000
 """Rows of each side that the permutation test compares: a seeded sample of more."""
@@ -51,24 +52,7 @@ class ShiftTest:
 
 
 @dataclass(frozen=True)
-class AimCertificate:
-    """How near to its optimum a split is that was made for an aim.
-
-    Attributes
-    ----------
-    method : linear_program, which is proven optimal, or exchange: no two rows of a cell can be exchanged.
-    value, bound : what the aim measures of the split, and what no split with these quotas can surpass.
-    """
-
-    method: str
-    backend: str
-    status: str
-    value: float
-    bound: float
-
-
-@dataclass(frozen=True)
-class Distances:
+class TargetDistances:
     """MMD² of all rows, of training and of validation rows to the target."""
 
     whole: float
@@ -93,7 +77,7 @@ class TargetResult:
     rows: TargetRows
     aim: str
     test: ShiftTest
-    distances: Distances
+    distances: TargetDistances
     certificate: AimCertificate | None
     matching: Matching | None
     best: tuple[float, float] | None = None

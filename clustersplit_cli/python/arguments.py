@@ -23,7 +23,7 @@ from clustersplit_cli.python.words import PYTHON_NAMES, python_words
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
-    from clustersplit_cli.data.foreign import Rows
+    from clustersplit_cli.data.foreign import PassedRows
     from clustersplit_cli.data.in_memory import Description
     from clustersplit_cli.pipeline.context import PartitionOptions
     from clustersplit_cli.reports.summary import Notice
@@ -170,7 +170,7 @@ def _unfitted(transformer: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Source:
+class SplitInput:
     """Rows in memory as a caller passed them, and how they are split.
 
     Attributes
@@ -181,7 +181,7 @@ class Source:
     into : None for a split in two.
     """
 
-    rows: Rows
+    rows: PassedRows
     said: Description
     dataset: Dataset
     options: CheckedOptions
@@ -215,7 +215,7 @@ def source_from(
     columns: str | Sequence[str] | None,
     transformer: Any,
     into: PartitionOptions | None = None,
-) -> Source:
+) -> SplitInput:
     """Make a validated dataset of what a caller passed.
 
     Parameters
@@ -242,7 +242,7 @@ def source_from(
             f"the transformer made {rows.n} rows of {n_rows}",
             hint="it must return one row for every row of X",
         )
-    return Source(rows, said, make_dataset(rows, said), options, into)
+    return SplitInput(rows, said, make_dataset(rows, said), options, into)
 
 
 TARGET = "target"
@@ -278,7 +278,7 @@ OF_SEARCH = (
 """Parameters that are options of the same name."""
 
 
-def prepared(given: Mapping[str, Any], into: PartitionOptions | None = None) -> Source:
+def prepared(given: Mapping[str, Any], into: PartitionOptions | None = None) -> SplitInput:
     """Make rows and options of what a caller passed, by the names of the parameters."""
     from clustersplit_cli.data.in_memory import Description
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.python.arguments import Source, in_python_words, prepared, thread_count
+from clustersplit_cli.python.arguments import SplitInput, in_python_words, prepared, thread_count
 from clustersplit_cli.python.display import progress_of
 from clustersplit_cli.python.results import Partition, Split
 from clustersplit_cli.verification.files import IndexFiles
@@ -205,7 +205,7 @@ def _of_result(result: Split | Partition, progress: Progress, *, rerun: bool) ->
     """The same checks of what is in memory."""
     from clustersplit_cli.pipeline.local.engine import opened_local
 
-    source: Source = result._source  # type: ignore[assignment]
+    source: SplitInput = result._source  # type: ignore[assignment]
     recorded = _RunInMemory(Path(), result.report.to_dict(), source.config, parts=dict(result.items()))
     with opened_local(source.dataset, source.options, source.into, progress=progress) as engine:
         yield from verify_run(recorded, engine, rerun=rerun)

@@ -13,13 +13,13 @@ from clustersplit_cli.cli.commands.report import refuse_other_input
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.replay import earlier_run, replayed_options, reproducing_command
 from clustersplit_cli.data.dataset import EXACT_DUPLICATES
-from clustersplit_cli.data.foreign import Rows
+from clustersplit_cli.data.foreign import PassedRows
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import OPTIONS
 from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
-from clustersplit_cli.python.arguments import Source, source_from
+from clustersplit_cli.python.arguments import SplitInput, source_from
 from clustersplit_cli.python.words import PYTHON_NAMES
 from clustersplit_cli.reports.html import render_html
 from clustersplit_cli.verification.recorded import recorded_partition
@@ -33,7 +33,7 @@ SAME = 1e-5
 """How far the MMD of the rows given may be from that of the report, relative to it."""
 
 
-def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any, groups: Any) -> Source:
+def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any, groups: Any) -> SplitInput:
     """The rows of a result that has none: those given, or those of the files that its report names."""
     content = report.to_dict()
     config = content["config"]
@@ -44,7 +44,7 @@ def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any
         earlier = earlier_run(directory, content, dict.fromkeys(_ELSEWHERE))
         dataset = load(earlier.request)
         refuse_other_input(content, dataset)
-        return Source(Rows(), Description(), dataset, earlier.options, into)
+        return SplitInput(PassedRows(), Description(), dataset, earlier.options, into)
     together = config.get("keep_together")
     if together is not None and groups is None:
         groups = together if together == EXACT_DUPLICATES else None
@@ -62,7 +62,7 @@ def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any
     return source_from(X, said, options, stratify=stratify, columns=None, transformer=None, into=into)
 
 
-def portrait_of(source: Source, labels: NDArray[np.int64], report: Report) -> Portrait | PartsPortrait:
+def portrait_of(source: SplitInput, labels: NDArray[np.int64], report: Report) -> Portrait | PartsPortrait:
     """Measure the result again, and gather what a page draws.
 
     Raises
@@ -97,7 +97,9 @@ def _refuse_others(squared: float, report: Report) -> None:
         )
 
 
-def page(report: Report, portrait: Portrait | PartsPortrait, source: Source, directory: Path | None) -> str:
+def page(
+    report: Report, portrait: Portrait | PartsPortrait, source: SplitInput, directory: Path | None
+) -> str:
     """Render the page."""
     content = report.to_dict()
     stated = content["config"].get("features")

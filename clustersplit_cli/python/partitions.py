@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.python.arguments import Source, in_python_words, one_of, prepared, warn_of
+from clustersplit_cli.python.arguments import SplitInput, in_python_words, one_of, prepared, warn_of
 from clustersplit_cli.python.display import progress_of
 from clustersplit_cli.python.results import Partition
 
@@ -328,7 +328,7 @@ def folds_of(k: Any) -> PartitionOptions:
     return PartitionOptions(folds=int(k))
 
 
-def _partition(source: Source, config: Mapping[str, Any], progress: Progress) -> Partition:
+def _partition(source: SplitInput, config: Mapping[str, Any], progress: Progress) -> Partition:
     from clustersplit_cli.pipeline.local.engine import partition
 
     dataset, into = source.dataset, source.into

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.errors import ClusterSplitError, InputError, UsageError
-from clustersplit_cli.python.arguments import Source, in_python_words
+from clustersplit_cli.python.arguments import SplitInput, in_python_words
 from clustersplit_cli.reports.summary import Report
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class _Result:
     """
 
     report: Report
-    _source: Source | None = field(default=None, kw_only=True)
+    _source: SplitInput | None = field(default=None, kw_only=True)
     _directory: Path | None = field(default=None, kw_only=True)
 
     @property

@@ -19,7 +19,7 @@ from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.writers import write_run
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.summarize import summarize_input
-from clustersplit_cli.python.arguments import Source, families_of
+from clustersplit_cli.python.arguments import SplitInput, families_of
 from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.summary import Notice, Report
 
@@ -28,7 +28,7 @@ FORMATS = ("npy",)
 
 
 def save(
-    source: Source,
+    source: SplitInput,
     parts: Mapping[str, Indices],
     labels: Indices,
     report: Report,
@@ -86,7 +86,7 @@ def save(
     )
 
 
-def _request(source: Source, features: Path, given: Mapping[str, Any]) -> ReadRequest:
+def _request(source: SplitInput, features: Path, given: Mapping[str, Any]) -> ReadRequest:
     """What to read, in the words of the command line."""
     said, dataset = source.said, source.dataset
     families = families_of(dataset)
@@ -106,7 +106,7 @@ def _request(source: Source, features: Path, given: Mapping[str, Any]) -> ReadRe
     )
 
 
-def _written(source: Source, folder: Path) -> ReadRequest:
+def _written(source: SplitInput, folder: Path) -> ReadRequest:
     """Write features, and the columns of cells and groups, into a folder."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -147,7 +147,7 @@ def _written(source: Source, folder: Path) -> ReadRequest:
     return _with_forced(source, replace(request, columns=every), folder)
 
 
-def _with_forced(source: Source, request: ReadRequest, folder: Path) -> ReadRequest:
+def _with_forced(source: SplitInput, request: ReadRequest, folder: Path) -> ReadRequest:
     """Write the rows that are forced to a side."""
     for side, name in enumerate(("force_train", "force_val")):
         if getattr(source.said, name) is None or source.dataset.pinned is None:
@@ -189,7 +189,7 @@ def _refuse_other_rows(ours: Dataset, theirs: Dataset) -> None:
 
 
 def _as_of_files(
-    report: Report, ours: Dataset, theirs: Dataset, request: ReadRequest, staging: Path, source: Source
+    report: Report, ours: Dataset, theirs: Dataset, request: ReadRequest, staging: Path, source: SplitInput
 ) -> Report:
     """The report that the command line would have written of the files, which take the place of X."""
 

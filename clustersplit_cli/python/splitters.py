@@ -28,7 +28,7 @@ from clustersplit_cli.pipeline.summarize import summarize
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.python.arguments import (
     OF_SEARCH,
-    Source,
+    SplitInput,
     in_python_words,
     options_of,
     source_from,
@@ -96,7 +96,7 @@ class _ClusterSplitter(BaseCrossValidator):  # type: ignore[misc]
     def _find(self, X: Any, y: Any, groups: Any, domains: Any) -> SeveralSplits:
         """Search, or remember, the splits of these rows."""
 
-    def _prepared(self, X: Any, y: Any, groups: Any, domains: Any, **more: Any) -> Source:
+    def _prepared(self, X: Any, y: Any, groups: Any, domains: Any, **more: Any) -> SplitInput:
         """Check rows and parameters."""
         groups, domains = self._meaning(groups, domains)
         said = Description(
@@ -114,7 +114,7 @@ class _ClusterSplitter(BaseCrossValidator):  # type: ignore[misc]
         dataset = with_target(source.dataset, target, self.transformer, drop_invalid=self.drop_invalid)
         return replace(source, dataset=dataset)
 
-    def _told(self, source: Source) -> tuple[Notice, ...]:
+    def _told(self, source: SplitInput) -> tuple[Notice, ...]:
         """That a label was cut into bins, if nobody asked for that."""
         cut = self.label_bins == "auto" and source.said.label_bins is not None
         return (Notice("cut_label", told_bins(source.said)),) if cut else ()
@@ -678,7 +678,7 @@ _memory: OrderedDict[str, SeveralSplits] = OrderedDict()
 _lock = Lock()
 
 
-def remembered(source: Source, kind: str, count: int, find: Callable[[], SeveralSplits]) -> SeveralSplits:
+def remembered(source: SplitInput, kind: str, count: int, find: Callable[[], SeveralSplits]) -> SeveralSplits:
     """Search with `find`, or return what the same search found lately."""
     key = _digest(source.dataset, source.options, kind, count)
     with _lock:

@@ -40,7 +40,7 @@ class InspectedColumn:
 
 
 @dataclass(frozen=True)
-class Spread:
+class FeatureSpread:
     """How much the feature columns vary, after `--standardize`."""
 
     narrowest: str
@@ -111,7 +111,7 @@ class Inspection(Readable):
     n_features: int
     dtype: str
     columns: tuple[InspectedColumn, ...]
-    spread: Spread
+    spread: FeatureSpread
     holdout: float
     validation: int
     cells: tuple[InspectedCell, ...]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from clustersplit_cli.engines.plan import LONGEST, Task, plan_measuring
+from clustersplit_cli.engines.plan import LONGEST, MeasuringTask, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 
-SMALL = Task(n=5000, d=256, itemsize=4, groups=2, sums=(5000,), tests=(), permutations=0, threads=2)
+SMALL = MeasuringTask(n=5000, d=256, itemsize=4, groups=2, sums=(5000,), tests=(), permutations=0, threads=2)
 LARGE = replace(SMALL, n=400_000, sums=(400_000,))
 PLENTY = 10**12
 

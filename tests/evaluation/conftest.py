@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.evaluation.commands import Template
-from clustersplit_cli.evaluation.run import Plan, evaluate
+from clustersplit_cli.evaluation.run import EvaluationPlan, evaluate
 from clustersplit_cli.evaluation.strategies import parse_strategies
 from clustersplit_cli.options import SplitOptions, check_options
 from clustersplit_cli.reports.evaluation.summary import EvaluationReport
@@ -54,7 +54,7 @@ def run() -> Callable[..., EvaluationReport]:
             dataset,
             Path("features"),
             check_options(SplitOptions(**options)),
-            Plan(**{**plan, **given}),
+            EvaluationPlan(**{**plan, **given}),
             directory,
             config={"probe": "mixed", "search": plan["search"]},
             **rest,

@@ -22,7 +22,7 @@ from clustersplit_cli.errors import UnfinishedError, UsageError
 from clustersplit_cli.evaluation import probes
 from clustersplit_cli.evaluation.choosing import SELECTIONS
 from clustersplit_cli.evaluation.commands import Template
-from clustersplit_cli.evaluation.run import Plan
+from clustersplit_cli.evaluation.run import EvaluationPlan
 from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
 from clustersplit_cli.evaluation.space import read_space
 from clustersplit_cli.evaluation.strategies import folds_for, parse_strategies
@@ -99,7 +99,7 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     _write(report, directory, features, given, console)
 
 
-def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
+def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> EvaluationPlan:
     """Check the options of the evaluation itself."""
     for flag, least in {"search": 1, "repeats": 1, "folds": 2, "jobs": 1, "probe_rows": 10}.items():
         if given[flag] is not None and given[flag] < least:
@@ -132,7 +132,7 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
     strategies = parse_strategies(given["strategy"])
     if given["folds"] is not None and not any(name.startswith("kfold-") for name in strategies):
         raise UsageError("--folds has no meaning without a k-fold strategy", hint="drop --folds")
-    return Plan(
+    return EvaluationPlan(
         strategies=strategies,
         search=given["search"],
         repeats=given["repeats"],
@@ -150,7 +150,7 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> Plan:
 
 
 def config_of(
-    given: Mapping[str, Any], checked: CheckedOptions, plan: Plan, dataset: Dataset
+    given: Mapping[str, Any], checked: CheckedOptions, plan: EvaluationPlan, dataset: Dataset
 ) -> dict[str, Any]:
     """All options as resolved."""
     return {

@@ -32,7 +32,7 @@ _IDLE = (
 
 
 def run(context: typer.Context) -> None:
-    """Inspect a feature file, or size the parts it would be parted into."""
+    """Inspect a feature file, or size the parts it would be divided into."""
     given = context.params
     if given["k"] is not None or given["parts"] is not None:
         return _size(context, given)

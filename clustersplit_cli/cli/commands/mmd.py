@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from clustersplit_cli.cli import engine as scale
-from clustersplit_cli.cli.commands.mmd_input import MMDInput, choose_for_mmd, measure_sharded
+from clustersplit_cli.cli.commands.mmd_input import MMDRequest, choose_for_mmd, measure_sharded
 from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.output import print_to_stdout
 from clustersplit_cli.data.publish import check_file_destination, recover
@@ -35,7 +35,7 @@ def run(context: typer.Context) -> None:
     """Check everything that can be checked, then read, measure and show."""
     watch = Stopwatch()
     gates = Gates.from_options(context.params)
-    task = MMDInput.from_options(context)
+    task = MMDRequest.from_options(context)
     given = task.given
     console = stderr_console()
     engine = choose_for_mmd(task, scale.engine_options(given))

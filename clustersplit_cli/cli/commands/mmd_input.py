@@ -24,7 +24,7 @@ from clustersplit_cli.data.row_groups import open_layout
 from clustersplit_cli.data.row_labels import files_of_pair, files_of_sides
 from clustersplit_cli.data.runs import load_run, read_indices
 from clustersplit_cli.engines.options import AUTO, LOCAL, STREAM, EngineOptions
-from clustersplit_cli.engines.plan import Task, plan_measuring
+from clustersplit_cli.engines.plan import MeasuringTask, plan_measuring
 from clustersplit_cli.errors import ClusterSplitError, InputError, MemoryPlanError, UsageError, readable
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.mmd.groups import Question, compare_files, compare_groups, compare_sides
@@ -36,7 +36,7 @@ from clustersplit_cli.verification.recorded import report_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clustersplit_cli.data.runs import Run
+    from clustersplit_cli.data.runs import SplitRun
     from clustersplit_cli.pipeline.mmd.groups import Comparison
     from clustersplit_cli.pipeline.mmd.split import GivenSides
     from clustersplit_cli.progress import Progress
@@ -50,17 +50,17 @@ _NOT_OPTIMISED = ("random", "leave-one-domain-out")
 
 
 @dataclass(frozen=True)
-class MMDInput:
+class MMDRequest:
     """One call of the command: its options as resolved, and the run it asks about, if any."""
 
     given: Mapping[str, Any]
     checked: CheckedOptions
     within: tuple[str, ...]
-    run: Run | None
+    run: SplitRun | None
     reuses_report: bool
 
     @classmethod
-    def from_options(cls, context: typer.Context) -> MMDInput:
+    def from_options(cls, context: typer.Context) -> MMDRequest:
         """Check the options and take those of the split's report where the user gave none."""
         named = _as_evaluation(context.params)
         _check_form(named)
@@ -213,10 +213,10 @@ class MMDInput:
         n = sum(extent.n_rows or 0 for extent in extents)
         d = max(extent.n_features or 0 for extent in extents)
         itemsize = max(extent.itemsize or 0 for extent in extents)
-        task = Task(n, d, itemsize, 1, (), (), 0, self.checked.threads)
+        task = MeasuringTask(n, d, itemsize, 1, (), (), 0, self.checked.threads)
         plan_measuring(task, is_linear=True, nystrom="auto", budget=self.checked.budget)
 
-    def _earlier(self, run: Run, comparison: Comparison) -> Any:
+    def _earlier(self, run: SplitRun, comparison: Comparison) -> Any:
         """What the split's report says of the same rows."""
         value = float(run.report["mmd"]["value"])
         random = float(run.report["baselines"]["random"]["mmd_mean"])
@@ -303,7 +303,7 @@ def _words(text: str | None) -> tuple[str, ...]:
     return words
 
 
-def choose_for_mmd(task: MMDInput, options: EngineOptions) -> EngineOptions:
+def choose_for_mmd(task: MMDRequest, options: EngineOptions) -> EngineOptions:
     """Decide which engine `auto` is: stream for URLs, and for the sides of a split that do not fit memory.
 
     What cannot be read in pieces is left to the local engine, which says what does not fit.
@@ -328,7 +328,7 @@ def choose_for_mmd(task: MMDInput, options: EngineOptions) -> EngineOptions:
     return replace(options, engine=LOCAL)
 
 
-def _refuse_others(task: MMDInput) -> None:
+def _refuse_others(task: MMDRequest) -> None:
     """Refuse what is not about the sides of one split, or is more than their MMD."""
     given = task.given
     in_memory = {
@@ -350,7 +350,7 @@ def _refuse_others(task: MMDInput) -> None:
         )
 
 
-def measure_sharded(task: MMDInput, engine: EngineOptions, console: Console) -> MMDReport:
+def measure_sharded(task: MMDRequest, engine: EngineOptions, console: Console) -> MMDReport:
     """Check that this is about the sides of one split and nothing else, and measure them."""
     given = task.given
     _refuse_others(task)
@@ -372,7 +372,7 @@ def measure_sharded(task: MMDInput, engine: EngineOptions, console: Console) -> 
     return replace(report, split=task.earlier_report(same_input=same))
 
 
-def _sides(task: MMDInput, n_rows: int) -> GivenSides:
+def _sides(task: MMDRequest, n_rows: int) -> GivenSides:
     """The side of every row, from whatever the user named."""
     if task.run is None:
         train, val = task.given["train"], task.given["val"]

@@ -13,7 +13,7 @@ from clustersplit_cli.cli.replay import earlier_run, reproducing_command
 from clustersplit_cli.data.destination import PAGE_NAME
 from clustersplit_cli.data.publish import check_file_destination, recover, staged_file
 from clustersplit_cli.data.readers import load
-from clustersplit_cli.data.runs import Run, is_partition_run, load_parts, load_run
+from clustersplit_cli.data.runs import SplitRun, is_partition_run, load_parts, load_run
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
 from clustersplit_cli.reports.html import render_html
@@ -51,13 +51,13 @@ def run(context: typer.Context) -> None:
         console.print(f"wrote {target}", soft_wrap=True, markup=False)
 
 
-def _page(run: Run | PartitionRun, given: Mapping[str, Any], progress: Any) -> str:
+def _page(run: SplitRun | PartitionRun, given: Mapping[str, Any], progress: Any) -> str:
     """Compute what the page draws and render it."""
     content = run.report
     earlier = earlier_run(run.directory, content, given)
     dataset = load(earlier.request, progress)
     refuse_other_input(content, dataset)
-    portray = _portrait if isinstance(run, Run) else _parts_portrait
+    portray = _portrait if isinstance(run, SplitRun) else _parts_portrait
     portrait = portray(run, dataset, earlier.options, content, progress)
     source = given["features"] or earlier.stated_features
     command = reproducing_command(content, source, run.directory)

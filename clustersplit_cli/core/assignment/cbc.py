@@ -196,7 +196,7 @@ def solve_program(
     gap: float = 0.0,
     seconds: float | None = None,
 ) -> LPSolution:
-    """Minimise the cost of the chosen atoms; relaxed first, with integer variables if that ends in fractions.
+    """Minimise the cost of the chosen units; relaxed first, with integer variables if that ends in fractions.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The assignment program solved in whole numbers, by HiGHS.
 
-Blocks of cells that share no atoms are solved each on its own. The relaxed program comes first; only if it
-ends in fractions is there branch and bound, among the atoms that reduced costs do not decide.
+Blocks of cells that share no units are solved each on its own. The relaxed program comes first; only if it
+ends in fractions is there branch and bound, among the units that reduced costs do not decide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from clustersplit_cli.errors import SolverError
 
 INTEGRALITY = 1e-6
 BRANCH = 80
-"""Atoms beside the fractional ones that branch and bound begins with."""
+"""Units beside the fractional ones that branch and bound begins with."""
 
 
 def solve(
@@ -28,11 +28,11 @@ def solve(
     present: NDArray[np.bool_] | None = None,
     limits: Limits | None = None,
 ) -> Assignment | None:
-    """Choose atoms at the least total cost.
+    """Choose units at the least total cost.
 
     Parameters
     ----------
-    costs : (atoms,)
+    costs : (units,)
     present : a choice that meets the bounds, kept if nothing cheaper is found within the limits.
 
     Returns
@@ -54,11 +54,11 @@ def _solve_blocks(
     chosen = np.zeros(len(costs), dtype=bool)
     found = []
     for block in blocks:
-        own = None if present is None else present[block.atoms]
-        solution = _solve_one(block.program, costs[block.atoms], own, limits)
+        own = None if present is None else present[block.units]
+        solution = _solve_one(block.program, costs[block.units], own, limits)
         if solution is None:
             return None
-        chosen[block.atoms] = solution.chosen
+        chosen[block.units] = solution.chosen
         found.append(solution)
     return Assignment(
         chosen,
@@ -95,7 +95,7 @@ def _solve_one(
     if np.abs(values - chosen).max(initial=0.0) <= INTEGRALITY:
         cost = float(scaled @ chosen)
         return Assignment(chosen, cost * scale, cost * scale, False, True, True)
-    reduced = scaled - program.by_atom @ duals
+    reduced = scaled - program.by_unit @ duals
     return _branch(program, scaled, values, reduced, least, scale, present, limits or Limits())
 
 
@@ -109,10 +109,10 @@ def _branch(
     present: NDArray[np.bool_] | None,
     limits: Limits,
 ) -> Assignment | None:
-    """Ask for integers among the atoms whose reduced cost is small, and for more until that proves enough.
+    """Ask for integers among the units whose reduced cost is small, and for more until that proves enough.
 
-    Every choice that differs from the relaxed solution in an atom costs at least that atom's reduced cost
-    more. So once a choice costs less than `least` plus the reduced costs of all closed atoms, it is optimal.
+    Every choice that differs from the relaxed solution in a unit costs at least that unit's reduced cost
+    more. So once a choice costs less than `least` plus the reduced costs of all closed units, it is optimal.
     """
     free = program.free
     weight = np.abs(reduced[free])
@@ -132,8 +132,8 @@ def _branch(
     width = min(len(free), BRANCH + int((weight == 0).sum()))
     near_enough = False
     while not near_enough:
-        open_atoms = free[np.sort(by_weight[:width])]
-        chosen, is_optimal = _integers(program, costs, relaxed, open_atoms, limits)
+        open_units = free[np.sort(by_weight[:width])]
+        chosen, is_optimal = _integers(program, costs, relaxed, open_units, limits)
         if chosen is not None and float(costs @ chosen) < best_cost:
             best, best_cost = chosen, float(costs @ chosen)
         needed = len(free) if best is None else int((weight < best_cost - least).sum())
@@ -180,14 +180,14 @@ def _integers(
     program: Program,
     costs: NDArray[np.float64],
     relaxed: NDArray[np.float64],
-    open_atoms: NDArray[np.int64],
+    open_units: NDArray[np.int64],
     limits: Limits,
 ) -> tuple[NDArray[np.bool_] | None, bool]:
-    """Choose among some atoms, the others as in the relaxed solution; also whether that is near enough."""
+    """Choose among some units, the others as in the relaxed solution; also whether that is near enough."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     values = np.round(relaxed)
-    values[open_atoms] = 0.0
+    values[open_units] = 0.0
     rest = program.columns @ values
     options: dict[str, Any] = {"mip_rel_gap": limits.gap}
     if limits.nodes is not None:
@@ -195,17 +195,17 @@ def _integers(
     if limits.seconds is not None:
         options["time_limit"] = limits.seconds
     found = milp(
-        costs[open_atoms],
-        integrality=np.ones(len(open_atoms)),
+        costs[open_units],
+        integrality=np.ones(len(open_units)),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(
-            program.columns[:, open_atoms], program.lower - rest, program.upper - rest
+            program.columns[:, open_units], program.lower - rest, program.upper - rest
         ),
         options=options,
     )
     if found.x is None:
         return None, found.status == 2
-    values[open_atoms] = np.round(found.x)
+    values[open_units] = np.round(found.x)
     chosen = values > 0.5
     if not program.is_met_by(chosen):  # tolerances of the solver may round to a broken bound
         return None, False
@@ -213,11 +213,11 @@ def _integers(
 
 
 DIRECT = 1200
-"""Up to this many free atoms the relaxed program is solved whole."""
+"""Up to this many free units the relaxed program is solved whole."""
 CHUNKS = 24
-"""Pieces that each class of atoms is cut into for a first guess of the duals."""
+"""Pieces that each class of units is cut into for a first guess of the duals."""
 NEAR = 400
-"""Atoms of smallest reduced cost that are left free at first."""
+"""Units of smallest reduced cost that are left free at first."""
 ZERO = 1e-9
 """Reduced costs below this, on costs scaled to 1, are rounding."""
 
@@ -225,48 +225,48 @@ ZERO = 1e-9
 def relax(
     program: Program, costs: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Solve the relaxed program; return the values of all atoms and the duals of all cells."""
+    """Solve the relaxed program; return the values of all units and the duals of all cells."""
     free = program.free
     duals = guess = np.zeros(len(program.lower))
-    open_atoms = free
+    open_units = free
     if len(free) > DIRECT:
         found = _guess_duals(program, costs)
         if found is None:
             return None
         guess = found
-        reduced = (costs - program.by_atom @ guess)[free]
-        open_atoms = free[np.argsort(np.abs(reduced), kind="stable")[:NEAR]]
+        reduced = (costs - program.by_unit @ guess)[free]
+        open_units = free[np.argsort(np.abs(reduced), kind="stable")[:NEAR]]
         values[free] = reduced < 0
     while True:
-        values[open_atoms] = 0.0
+        values[open_units] = 0.0
         rest = program.columns @ values
         solution = _linear(
-            costs[open_atoms],
-            program.columns[:, open_atoms],
+            costs[open_units],
+            program.columns[:, open_units],
             program.lower - rest,
             program.upper - rest,
-            np.ones(len(open_atoms)),
+            np.ones(len(open_units)),
         )
-        if solution is None and len(open_atoms) == len(free):
+        if solution is None and len(open_units) == len(free):
             return None
         if solution is not None:
-            values[open_atoms], duals = solution
-            if len(open_atoms) == len(free):
+            values[open_units], duals = solution
+            if len(open_units) == len(free):
                 return values, duals
-        reduced = (costs - program.by_atom @ (duals if solution is not None else guess))[free]
+        reduced = (costs - program.by_unit @ (duals if solution is not None else guess))[free]
         is_open = np.zeros(len(program.fixed), dtype=bool)
-        is_open[open_atoms] = True
+        is_open[open_units] = True
         shut = ~is_open[free]
         wrong = shut & np.where(values[free] > 0.5, reduced > ZERO, reduced < -ZERO)
         if solution is not None and not wrong.any():
             return values, duals
         # Those that the duals want otherwise, and as many of the undecided as there are open ones.
-        near = free[shut][np.argsort(np.abs(reduced[shut]), kind="stable")[: len(open_atoms)]]
-        open_atoms = np.union1d(open_atoms, np.union1d(free[wrong], near))
+        near = free[shut][np.argsort(np.abs(reduced[shut]), kind="stable")[: len(open_units)]]
+        open_units = np.union1d(open_units, np.union1d(free[wrong], near))
 
 
 def _guess_duals(program: Program, costs: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Solve the program for chunks of like atoms of like cost, which is small; None if it cannot be met."""
+    """Solve the program for chunks of like units of like cost, which is small; None if it cannot be met."""
     free = program.free
     classes = program.classes[free]
     order = np.lexsort((costs[free], classes))

@@ -170,7 +170,7 @@ def find_prices(
         is_open = (least > 0) & (stale < 3)
         if not is_open.any():
             break
-        now[is_open] = settle(seen[is_open], widths[is_open], now[is_open], lower[is_open], upper[is_open])
+        now[is_open] = adjusted(seen[is_open], widths[is_open], now[is_open], lower[is_open], upper[is_open])
         widths[is_open] = _narrowed(seen[is_open], widths[is_open], off[is_open])
     return _mended(lower, upper, PricedParts(best, *_nobody()), counts, least, gather)
 
@@ -198,7 +198,7 @@ def _narrowed(
     return np.asarray(widths * np.where(bins > n_bins, 2.0, bins / n_bins))
 
 
-def settle(
+def adjusted(
     seen: NDArray[np.int64],
     widths: NDArray[np.float64],
     prices: Prices,

@@ -24,7 +24,7 @@ from clustersplit_cli.errors import OutputError, SolverError
 _LEAST_ROOM = 1 << 20
 
 Row = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
-"""A constraint: atoms, their weights, and the least and most that the chosen ones may weigh."""
+"""A constraint: units, their weights, and the least and most that the chosen ones may weigh."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Branching:
 
 
 class Model:
-    """Which atoms to choose: a program without its costs, to be solved for one cost after another."""
+    """Which units to choose: a program without its costs, to be solved for one cost after another."""
 
     def __init__(
         self, binary: str, rows: Sequence[Row], fixed: NDArray[np.int64], search: Branching | None = None
@@ -47,13 +47,13 @@ class Model:
         self._program = _Program()
         kind = pulp.LpContinuous if search is None else pulp.LpInteger
         low, high = np.maximum(fixed, 0).tolist(), np.where(fixed == 0, 0, 1).tolist()
-        self._atoms = [
-            self._program.add_variable(f"X{atom:07d}", low[atom], high[atom], kind)
-            for atom in range(len(fixed))
+        self._of_units = [
+            self._program.add_variable(f"X{unit:07d}", low[unit], high[unit], kind)
+            for unit in range(len(fixed))
         ]
         constraints: list[pulp.LpConstraint] = []
         for members, weights, least, most in rows:
-            count = [(self._atoms[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
+            count = [(self._of_units[a], w) for a, w in zip(members.tolist(), weights.tolist(), strict=True)]
             senses = (
                 [(pulp.LpConstraintEQ, least)]
                 if least == most
@@ -63,12 +63,12 @@ class Model:
                 name = f"C{len(constraints):07d}"
                 constraints.append(pulp.LpConstraint(pulp.LpAffineExpression(count), sense, name, bound))
                 self._program += constraints[-1]
-        self._program.state(self._atoms, constraints)
+        self._program.state(self._of_units, constraints)
 
     @property
     def n(self) -> int:
-        """Number of atoms."""
-        return len(self._atoms)
+        """Number of units."""
+        return len(self._of_units)
 
     def solve(self, costs: NDArray[Any], *, presolve: bool = True) -> tuple[NDArray[np.float64], float]:
         """Return the values of a relaxed program, proven optimal, and their cost.
@@ -91,8 +91,10 @@ class Model:
         search = self._search
         assert search is not None
         options = {"gapRel": search.gap, "timeLimit": search.seconds, "warmStart": search.present is not None}
-        for atom, chosen in zip(self._atoms, [] if search.present is None else search.present, strict=False):
-            atom.setInitialValue(int(chosen))
+        for variable, chosen in zip(
+            self._of_units, [] if search.present is None else search.present, strict=False
+        ):
+            variable.setInitialValue(int(chosen))
         program, proven = self._run(costs, options)
         search.stopped_early = not proven
         if program.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
@@ -120,7 +122,7 @@ class Model:
         return program, bool(is_optimal and program.sol_status == pulp.LpSolutionOptimal)
 
     def _values(self, program: _Program, costs: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-        values = np.array([program.values.get(atom.name, 0.0) for atom in self._atoms])
+        values = np.array([program.values.get(variable.name, 0.0) for variable in self._of_units])
         return values, float(np.asarray(costs, dtype=np.float64) @ values)
 
 
@@ -163,22 +165,22 @@ class _Program(pulp.LpProblem):  # type: ignore[misc]
         self.values: dict[str, float] = {}
         self._pattern = ""
 
-    def state(self, atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> None:
+    def state(self, variables: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> None:
         """Prepare the file, once all variables and constraints are there."""
-        self._atoms = atoms
-        self._names = tuple({each.name: each.name for each in some} for some in (atoms, constraints))
-        self._pattern = _mps_pattern(atoms, constraints)
+        self._of_units = variables
+        self._names = tuple({each.name: each.name for each in some} for some in (variables, constraints))
+        self._pattern = _mps_pattern(variables, constraints)
         # PuLP does not solve without an objective; the costs are in the file alone.
-        self.setObjective(pulp.LpAffineExpression(atoms[0]))
+        self.setObjective(pulp.LpAffineExpression(variables[0]))
 
     def set_costs(self, costs: list[float]) -> None:
-        """Minimise the atoms' costs."""
+        """Minimise the units' costs."""
         self._costs = tuple(costs)
 
     def writeMPS(self, filename: str, *arguments: Any, **options: Any) -> Any:  # noqa: N802
         """Write the file with the present costs; return what PuLP's own does when it renames."""
         Path(filename).write_text(self._pattern % self._costs)
-        return self._atoms, *self._names, "OBJ"
+        return self._of_units, *self._names, "OBJ"
 
     def assignVarsVals(self, values: dict[str, float]) -> None:  # noqa: N802
         """Keep the values as they are."""
@@ -188,24 +190,24 @@ class _Program(pulp.LpProblem):  # type: ignore[misc]
         """Reduced costs are of no use here."""
 
 
-def _mps_pattern(atoms: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> str:
-    """The program in MPS format, with a place for every atom's cost."""
+def _mps_pattern(variables: Sequence[pulp.LpVariable], constraints: Sequence[pulp.LpConstraint]) -> str:
+    """The program in MPS format, with a place for every unit's cost."""
     senses = {pulp.LpConstraintEQ: "E", pulp.LpConstraintGE: "G", pulp.LpConstraintLE: "L"}
-    entries = dict.fromkeys(map(id, atoms), "")
+    entries = dict.fromkeys(map(id, variables), "")
     for constraint in constraints:
         called = constraint.name
-        for atom, weight in constraint.items():
-            entries[id(atom)] += f"    {atom.name}  {called}  {weight}\n"
+        for variable, weight in constraint.items():
+            entries[id(variable)] += f"    {variable.name}  {called}  {weight}\n"
     columns, bounds = [], []
-    for atom in atoms:
-        name = atom.name
-        lines = f"{entries[id(atom)]}    {name}  OBJ  %.12e\n"
-        if atom.cat == pulp.LpInteger:
+    for variable in variables:
+        name = variable.name
+        lines = f"{entries[id(variable)]}    {name}  OBJ  %.12e\n"
+        if variable.cat == pulp.LpInteger:
             lines = f"    MARKER  'MARKER'  'INTORG'\n{lines}    MARKER  'MARKER'  'INTEND'\n"
         columns.append(lines)
         # Lower bounds of zero are understood.
-        kind = "FX" if atom.lowBound == atom.upBound else "UP"
-        bounds.append(f" {kind} BND  {name}  {atom.upBound}\n")
+        kind = "FX" if variable.lowBound == variable.upBound else "UP"
+        bounds.append(f" {kind} BND  {name}  {variable.upBound}\n")
     rows = [f" {senses[constraint.sense]}  {constraint.name}\n" for constraint in constraints]
     right = [f"    RHS  {constraint.name}  {-constraint.constant}\n" for constraint in constraints]
     head = ("NAME  MODEL\nROWS\n N  OBJ\n", *rows, "COLUMNS\n", *columns)

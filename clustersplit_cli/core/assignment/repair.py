@@ -1,4 +1,4 @@
-"""From a fractional choice of atoms to a whole one: flips and pairs of flips.
+"""From a fractional choice of units to a whole one: flips and pairs of flips.
 
 Branch and bound seldom finishes on units of very different sizes. These exchanges are quick, always take the
 same steps, and what they find is a good place for branch and bound to begin.
@@ -22,9 +22,9 @@ MAX_STEPS = 400
 
 @dataclass
 class _State:
-    """A choice, its counts per cell, and what does not change: rows per cell and atom, bounds and costs."""
+    """A choice, its counts per cell, and what does not change: rows per cell and unit, bounds and costs."""
 
-    matrix: NDArray[np.int32]  # (cells, atoms), of the free atoms
+    matrix: NDArray[np.int32]  # (cells, units), of the free units
     lower: NDArray[np.int64]
     upper: NDArray[np.int64]
     costs: NDArray[np.float64]
@@ -41,10 +41,10 @@ class _State:
         over = np.maximum(counts - self.upper[:, None], 0)
         return np.asarray((under + over).sum(axis=0))
 
-    def flip(self, atom: int) -> None:
-        sign = -1 if self.chosen[atom] else 1
-        self.counts = self.counts + sign * self.matrix[:, atom]
-        self.chosen[atom] = not self.chosen[atom]
+    def flip(self, unit: int) -> None:
+        sign = -1 if self.chosen[unit] else 1
+        self.counts = self.counts + sign * self.matrix[:, unit]
+        self.chosen[unit] = not self.chosen[unit]
 
 
 def repair(
@@ -58,8 +58,8 @@ def repair(
 
     Parameters
     ----------
-    matrix : (cells, atoms)
-    chosen : (atoms,)
+    matrix : (cells, units)
+    chosen : (units,)
     """
     state = _State(matrix, lower, upper, costs, chosen.copy(), matrix.astype(np.int64) @ chosen)
     if not _meet(state):
@@ -87,8 +87,8 @@ def _meet(state: _State) -> bool:
         pair = _mending_pair(state, broken, after, change)
         if pair is None:
             return False
-        for atom in pair:
-            state.flip(atom)
+        for unit in pair:
+            state.flip(unit)
         broken = int(state.broken(state.counts[:, None])[0])
     return broken == 0
 
@@ -111,7 +111,7 @@ def _mending_pair(
 
 
 def _cheapen(state: _State) -> None:
-    """Flip single atoms and pairs that save cost and stay within the bounds, the best first."""
+    """Flip single units and pairs that save cost and stay within the bounds, the best first."""
     noise = 1e-12 * float(np.abs(state.costs).max(initial=0.0))
     for _ in range(MAX_STEPS):
         signs = state.signs
@@ -125,8 +125,8 @@ def _cheapen(state: _State) -> None:
         pair = _saving_pair(state, signs, change, noise)
         if pair is None:
             return
-        for atom in pair:
-            state.flip(atom)
+        for unit in pair:
+            state.flip(unit)
 
 
 def _saving_pair(
@@ -166,12 +166,12 @@ def is_small_cell(program: Program) -> bool:
 
 
 def fill_cell(program: Program, costs: NDArray[np.float64]) -> Assignment | None:
-    """Choose the atoms of a single cell at the least cost; None if no choice meets its bounds.
+    """Choose the units of a single cell at the least cost; None if no choice meets its bounds.
 
-    `least[c]` is the least cost of c rows among the atoms so far.
+    `least[c]` is the least cost of c rows among the units so far.
     """
     free = program.free
-    sizes = program.by_atom.toarray()[:, 0].astype(np.int64)
+    sizes = program.by_unit.toarray()[:, 0].astype(np.int64)
     taken = int(sizes[program.fixed > 0].sum())
     low, high = max(int(program.lower[0]) - taken, 0), int(program.upper[0]) - taken
     high = min(high, int(sizes[free].sum()))
@@ -180,10 +180,10 @@ def fill_cell(program: Program, costs: NDArray[np.float64]) -> Assignment | None
     least = np.full(high + 1, np.inf)
     least[0] = 0.0
     takes = np.zeros((len(free), high + 1), dtype=bool)
-    for place, (atom, size) in enumerate(zip(free.tolist(), sizes[free].tolist(), strict=True)):
+    for place, (unit, size) in enumerate(zip(free.tolist(), sizes[free].tolist(), strict=True)):
         if size > high:
             continue
-        cheaper = least[: high + 1 - size] + costs[atom]
+        cheaper = least[: high + 1 - size] + costs[unit]
         takes[place, size:] = cheaper < least[size:]
         least[size:] = np.where(takes[place, size:], cheaper, least[size:])
     count = low + int(np.argmin(least[low:]))

@@ -1,4 +1,4 @@
-"""Several families of cells at once: quotas that agree with each other, and the demand they make on atoms."""
+"""Several families of cells at once: quotas that agree with each other, and the demand they make on units."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EXTRA = 100.0
 
 
 def composition(families: Sequence[Cells], units: NDArray[np.int64] | None) -> Any:
-    """How many rows of each cell, all families one below the other, an atom has: sparse (cells, atoms)."""
+    """How many rows of each cell, all families one below the other, a unit has: sparse (cells, units)."""
     from scipy import sparse
 
     n = len(families[0].codes)
-    atoms = np.arange(n) if units is None else units
-    n_atoms = int(atoms.max()) + 1
+    units = np.arange(n) if units is None else units
+    n_units = int(units.max()) + 1
     blocks = [
-        sparse.csr_matrix((np.ones(n, np.int64), (cells.codes, atoms)), shape=(len(cells.sizes), n_atoms))
+        sparse.csr_matrix((np.ones(n, np.int64), (cells.codes, units)), shape=(len(cells.sizes), n_units))
         for cells in families
     ]
     matrix = sparse.vstack(blocks).tocsr()
@@ -35,8 +35,8 @@ def composition(families: Sequence[Cells], units: NDArray[np.int64] | None) -> A
     return matrix
 
 
-def atoms_pinned(pinned: NDArray[np.int64], units: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """What each atom is forced to; a unit goes where any of its rows is forced to.
+def units_pinned(pinned: NDArray[np.int64], units: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """What each unit is forced to: what any of its rows is.
 
     Raises
     ------
@@ -84,11 +84,11 @@ def demand_of(
     pins: NDArray[np.int64],
     units: NDArray[np.int64] | None,
 ) -> Demand:
-    """The bounds over classes of atoms; a last cell, of all rows, keeps either side from being empty."""
+    """The bounds over classes of units; a last cell, of all rows, keeps either side from being empty."""
     from scipy import sparse
 
     matrix = composition(families, units)
-    fixed = atoms_pinned(pins, units)
+    fixed = units_pinned(pins, units)
     classes = column_classes(matrix.tocsc())
     n_classes = int(classes.max()) + 1
     examples = np.empty(n_classes, dtype=np.int64)

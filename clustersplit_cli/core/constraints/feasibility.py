@@ -1,7 +1,7 @@
 """Can all bounds be met at once? By which counts, with what tolerance; and if not, why not.
 
-Atoms with the same rows in every cell are interchangeable here, so the programs have one integer variable
-per class of atoms, however many rows there are.
+Units with the same rows in every cell are interchangeable here, so the programs have one integer variable
+per class of units, however many rows there are.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Demand:
-    """Bounds on the validation rows of cells, and the classes of atoms that can meet them.
+    """Bounds on the validation rows of cells, and the classes of units that can meet them.
 
     Attributes
     ----------
-    matrix : (cells, classes) sparse, rows in each cell of one atom of each class.
-    available : (classes,) free atoms.
+    matrix : (cells, classes) sparse, rows in each cell of one unit of each class.
+    available : (classes,) free units.
     taken : (cells,) rows that are forced into validation.
     """
 
@@ -51,7 +51,7 @@ class Demand:
 def find_counts(
     demand: Demand, goal: NDArray[np.float64] | None = None, *, seconds: float = SECONDS
 ) -> Counts | None:
-    """Find how many atoms of each class meet all bounds, near a goal if there is one; None if none do."""
+    """Find how many units of each class meet all bounds, near a goal if there is one; None if none do."""
     from scipy import sparse
 
     n_classes = demand.matrix.shape[1]
@@ -174,7 +174,7 @@ def nearest_total(demand: Demand, goal: Fraction) -> tuple[int, int] | None:
 
 
 def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
-    """Assign the atoms of every class to parts such that no part is farther off its goal than need be.
+    """Assign the units of every class to parts such that no part is farther off its goal than need be.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> C
 
     Returns
     -------
-    Atoms of each class in each part, (classes, parts), or None if nothing nearer was found in time.
+    Units of each class in each part, (classes, parts), or None if nothing nearer was found in time.
     """
     best: Counts | None = None
     trial = low = _least_distance(goals)
@@ -203,7 +203,7 @@ def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> C
 
 
 def _dealt(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
-    """Assign the atoms of every class to parts that are no farther than so many rows off their goals."""
+    """Assign the units of every class to parts that are no farther than so many rows off their goals."""
     from scipy import sparse
 
     k, n_classes = len(goals), demand.matrix.shape[1]
@@ -259,7 +259,7 @@ def find_conflict(demand: Demand) -> Conflict:
     candidates = [int(bound) for bound in np.flatnonzero(np.abs(duals) > 1e-9)]
     n_cells = len(demand.lower)
     if not _is_infeasible(demand, candidates):
-        # The relaxed program can be met: only whole atoms cannot. Begin with the cells that were missed.
+        # The relaxed program can be met: only whole units cannot. Begin with the cells that were missed.
         missed = np.flatnonzero((counts < demand.lower) | (counts > demand.upper)).tolist()
         candidates = []
         for cell in [*missed, *(cell for cell in range(n_cells) if cell not in missed)]:

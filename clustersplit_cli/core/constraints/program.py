@@ -1,6 +1,6 @@
 """The assignment step where cells hang together: a linear program, with integers where it takes them.
 
-Atoms (rows, or units of rows that stay together) are chosen for validation; every cell of every family
+Units (rows that stay together, or single rows) are chosen for validation; every cell of every family
 bounds how many of its rows are.
 """
 
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Program:
-    """Choose atoms such that `lower <= matrix @ chosen <= upper`.
+    """Choose units such that `lower <= matrix @ chosen <= upper`.
 
     Attributes
     ----------
-    matrix : (cells, atoms) sparse, rows of each atom in each cell.
-    fixed : (atoms,) 1 and 0 where the choice is made already, -1 elsewhere.
+    matrix : (cells, units) sparse, rows of each unit in each cell.
+    fixed : (units,) 1 and 0 where the choice is made already, -1 elsewhere.
     """
 
     matrix: Any
@@ -31,7 +31,7 @@ class Program:
 
     @cached_property
     def free(self) -> NDArray[np.int64]:
-        """The atoms to choose from."""
+        """The units to choose from."""
         return np.flatnonzero(self.fixed < 0)
 
     @cached_property
@@ -40,13 +40,13 @@ class Program:
         return self.matrix.tocsc()
 
     @cached_property
-    def by_atom(self) -> Any:
-        """The matrix transposed: a row per atom."""
+    def by_unit(self) -> Any:
+        """The matrix transposed: a row per unit."""
         return self.matrix.T.tocsr()
 
     @cached_property
     def classes(self) -> NDArray[np.int64]:
-        """A number per atom, equal where columns are equal."""
+        """A number per unit, equal where columns are equal."""
         return column_classes(self.columns)
 
     @cached_property
@@ -63,15 +63,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Block:
-    """Atoms that share cells with each other and with no others, as a program of their own."""
+    """Units that share cells with each other and with no others, as a program of their own."""
 
-    atoms: NDArray[np.int64]
+    units: NDArray[np.int64]
     program: Program
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A choice of atoms.
+    """A choice of units.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Limits:
 
 
 def blocks_of(program: Program) -> list[Block] | None:
-    """Take a program apart; None if it is in one piece, or has cells without atoms."""
+    """Take a program apart; None if it is in one piece, or has cells without units."""
     from scipy.sparse.csgraph import connected_components
 
     touching = program.matrix @ program.matrix.T
@@ -115,15 +115,15 @@ def blocks_of(program: Program) -> list[Block] | None:
     width = np.diff(columns.indptr)
     if (width == 0).any():
         return None
-    block_of_atom = block_of_cell[columns.indices[columns.indptr[:-1]]]
+    block_of_unit = block_of_cell[columns.indices[columns.indptr[:-1]]]
     blocks = []
     for block in range(n_blocks):
-        cells, atoms = np.flatnonzero(block_of_cell == block), np.flatnonzero(block_of_atom == block)
-        if len(atoms) == 0:
+        cells, units = np.flatnonzero(block_of_cell == block), np.flatnonzero(block_of_unit == block)
+        if len(units) == 0:
             return None
-        part = columns[:, atoms][cells].tocsr()
+        part = columns[:, units][cells].tocsr()
         blocks.append(
-            Block(atoms, Program(part, program.lower[cells], program.upper[cells], program.fixed[atoms]))
+            Block(units, Program(part, program.lower[cells], program.upper[cells], program.fixed[units]))
         )
     return blocks
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.constraints.families import (
-    atoms_pinned,
     composition,
     demand_of,
     goal_of,
     joint_targets,
     limits_of,
+    units_pinned,
 )
 from clustersplit_cli.core.constraints.feasibility import (
     explain,
@@ -41,7 +41,7 @@ class Requirements:
     rounding : how quotas were rounded.
     tolerance : of the cells without one of their own.
     tolerance_proven : whether a tolerance that was to be found is known to be the smallest; None if given.
-    counts : atoms to choose of each class, meeting all bounds; None if the cells separate.
+    counts : units to choose of each class, meeting all bounds; None if the cells separate.
     total : the least and most validation rows; None if the cells alone decide.
     """
 
@@ -74,18 +74,18 @@ class Requirements:
         return len(self.families) <= 2 and self.units is None
 
     @property
-    def n_atoms(self) -> int:
+    def n_units(self) -> int:
         """Rows, or units."""
         return self.n if self.units is None else int(self.units.max()) + 1
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Rows of every atom."""
+        """Rows of every unit."""
         return np.ones(self.n, np.int64) if self.units is None else np.bincount(self.units)
 
     @cached_property
     def classes(self) -> NDArray[np.int64]:
-        """A number per atom, equal where atoms have as many rows in every cell: what `counts` refers to."""
+        """A number per unit, equal where units have as many rows in every cell: what `counts` refers to."""
         return column_classes(composition([family.cells for family in self.families], self.units).tocsc())
 
     @cached_property
@@ -105,7 +105,7 @@ class Requirements:
             # No side may be empty, whatever the tolerances allow.
             matrix = sparse.vstack([matrix, sparse.csr_matrix(self.sizes[None, :])]).tocsr()
             lower, upper = np.append(lower, least), np.append(upper, most)
-        return Program(matrix, lower, upper, atoms_pinned(self.pinned, self.units))
+        return Program(matrix, lower, upper, units_pinned(self.pinned, self.units))
 
     @cached_property
     def working(self) -> ValidationQuotas:
@@ -163,7 +163,7 @@ class Requirements:
     def is_met_by(self, members: NDArray[np.bool_]) -> bool:
         """Whether a split of the rows meets everything."""
         if self.units is not None:
-            inside = np.bincount(self.units[members], minlength=self.n_atoms)
+            inside = np.bincount(self.units[members], minlength=self.n_units)
             if ((inside != 0) & (inside != self.sizes)).any():
                 return False
         kept = (self.pinned == FREE) | (self.pinned == members)

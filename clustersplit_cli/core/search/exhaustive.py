@@ -74,19 +74,19 @@ def _choices(limits: ValidationQuotas, cell: int) -> NDArray[np.bool_]:
 def all_choices(
     table: NDArray[np.int64], lower: NDArray[np.int64], upper: NDArray[np.int64], fixed: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Every way to give atoms to parts such that each part has `lower <= rows <= upper` of every cell.
+    """Every way to give units to parts such that each part has `lower <= rows <= upper` of every cell.
 
-    Atom after atom, keeping what the others can still complete.
+    Unit after unit, keeping what the others can still complete.
 
     Parameters
     ----------
-    table : (atoms, cells), rows of each atom in each cell.
+    table : (units, cells), rows of each unit in each cell.
     lower, upper : (cells, k)
-    fixed : (atoms,) the part an atom is forced into; -1: none.
+    fixed : (units,) the part a unit is forced into; -1: none.
 
     Returns
     -------
-    The part of every atom, shape (atoms, choices); None if there are more than `MOST_CHOICES`.
+    The part of every unit, shape (units, choices); None if there are more than `MOST_CHOICES`.
     """
     free = np.flatnonzero(fixed < 0)
     if len(free) > MOST_FREE:
@@ -99,8 +99,8 @@ def all_choices(
     least, most = lower[seen], upper[seen]
     counts, chosen = taken[None, seen], np.zeros((1, 0), dtype=np.int64)
     left = table[free][:, seen].sum(axis=0)
-    for atom in free:
-        rows = table[atom, seen]
+    for unit in free:
+        rows = table[unit, seen]
         left = left - rows
         after = np.repeat(counts, k, axis=0)
         part = np.tile(np.arange(k), len(counts))
@@ -117,7 +117,7 @@ def all_choices(
 
 
 def batches(labels: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64]]:
-    """The choices (atoms, r), some at a time."""
+    """The choices (units, r), some at a time."""
     for first in range(0, 0 if labels is None else labels.shape[1], BATCH):
         assert labels is not None
         yield labels[:, first : first + BATCH]
@@ -126,7 +126,7 @@ def batches(labels: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64]]:
 def best_of(
     labels: NDArray[np.int64] | None, psi: Iterable[NDArray[np.float64]]
 ) -> tuple[NDArray[np.int64], float]:
-    """Return the first of the choices (atoms, r) with the least Psi, and that Psi; infinite without any.
+    """Return the first of the choices (units, r) with the least Psi, and that Psi; infinite without any.
 
     Parameters
     ----------

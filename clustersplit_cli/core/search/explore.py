@@ -344,9 +344,9 @@ def explore_low_rank(
         if is_small
         else best_varied(_promising(subproblem.problem, found), wanted)
     )
-    lifted = subproblem.to_all_rows([*ends, *chosen])
+    carried = subproblem.to_all_rows([*ends, *chosen])
     n_ends = len(ends)
-    return Exploration(names, lifted[:n_ends], lifted[n_ends:], found, subproblem, have_agreed=is_easy)
+    return Exploration(names, carried[:n_ends], carried[n_ends:], found, subproblem, have_agreed=is_easy)
 
 
 def explore_near_diagonal(context: SearchContext, most: int, rng: np.random.Generator) -> Exploration:
@@ -365,7 +365,7 @@ def explore_near_diagonal(context: SearchContext, most: int, rng: np.random.Gene
         every_step=True,
         progress=context.progress,
     )
-    names = [f"crowded-{run}" for run in range(context.restarts)]
+    names = [f"row-sums-{run}" for run in range(context.restarts)]
     return Exploration(names, ends, best_distinct(ends, most), ends)
 
 

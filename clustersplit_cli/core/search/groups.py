@@ -1,4 +1,4 @@
-"""Units of rows that stay together, as the atoms of a problem of their own.
+"""Groups of rows that stay together, as the units of a problem of their own.
 
 All rows of a unit have the same weight in z, so K z is needed only summed over units: the search runs on
 A K A', where A adds up the rows of each unit, and never sees single rows.
@@ -42,7 +42,7 @@ def group_problem(problem: Problem, requirements: Requirements) -> Problem:
 
 
 def first_choice(requirements: Requirements) -> NDArray[np.bool_]:
-    """A choice of atoms that meets all bounds, the first ones of every class."""
+    """A choice of units that meets all bounds, the first ones of every class."""
     assert requirements.counts is not None
     program = requirements.program
     chosen = program.fixed == VAL

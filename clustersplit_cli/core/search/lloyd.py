@@ -141,7 +141,7 @@ def descend(
     return batch.result(converged)
 
 
-def leap(problem: Problem, rested: Descent, assigner: Assigner, *, max_iter: int) -> Descent:
+def leap(problem: Problem, converged: Descent, assigner: Assigner, *, max_iter: int) -> Descent:
     """Descend with each row's pull on its own centroid taken off, as far as that lowers Psi.
 
     A row is close to the centroid it is part of, all the more in a narrow kernel, where Lloyd stops at
@@ -150,10 +150,10 @@ def leap(problem: Problem, rested: Descent, assigner: Assigner, *, max_iter: int
 
     Parameters
     ----------
-    rested : where a descent ended.
+    converged : where a descent ended.
     """
-    starts = rested.members
-    batch = _Batch(problem, starts, recalled(problem, starts, rested.witness, rested.psi))
+    starts = converged.members
+    batch = _Batch(problem, starts, recalled(problem, starts, converged.witness, converged.psi))
     release = np.ones(starts.shape[1])
     active = np.arange(starts.shape[1])
     own = problem.geometry.diagonal[:, None]

@@ -36,11 +36,11 @@ class Problem:
     geometry: Geometry
     constraints: ValidationQuotas
     sizes: NDArray[np.int64] | None = None
-    """Rows of every atom, where the atoms are units of rows and the geometry sums over them; None: 1."""
+    """Rows of every unit, where rows stay together and the geometry sums over them; None: 1."""
 
     @property
     def n(self) -> int:
-        """Number of rows, or of atoms."""
+        """Number of rows, or of units."""
         return self.geometry.n
 
     @cached_property

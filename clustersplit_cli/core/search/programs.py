@@ -44,8 +44,8 @@ from clustersplit_cli.core.search.starts import perturbation_directions, spectra
 from clustersplit_cli.errors import SolverError
 from clustersplit_cli.progress import Progress, silent
 
-FEW_ATOMS = 60
-"""Up to this many atoms every program is solved to the end."""
+FEW_UNITS = 60
+"""Up to this many units every program is solved to the end."""
 TO_THE_END = Limits(seconds=60.0)
 ROWS = Limits(gap=1e-6, nodes=2000, seconds=20.0)
 """Programs over single rows: what branch and bound has to decide there is little."""
@@ -53,7 +53,7 @@ UNITS_OFTEN = Limits(gap=1e-2, repairing=True, nodes=0, seconds=20.0)
 UNITS_TO_START = Limits(gap=0.1, repairing=True, nodes=1, seconds=30.0)
 UNITS_AT_LAST = Limits(gap=1e-3, repairing=True, nodes=20, seconds=30.0)
 SMALL = 2048
-"""Up to this many atoms a pass over the kernel itself costs next to nothing."""
+"""Up to this many units a pass over the kernel itself costs next to nothing."""
 SHARE = 5
 """Perturbed splits per round, as a part of what the closed form affords."""
 WORTHWHILE = 1e-4
@@ -92,7 +92,7 @@ class ProgramAssigner:
 
 @dataclass(frozen=True)
 class Coupling:
-    """A problem whose cells hang together: its atoms, and how they are chosen.
+    """A problem whose cells hang together: its units, and how they are chosen.
 
     Attributes
     ----------
@@ -108,14 +108,14 @@ class Coupling:
 
     @classmethod
     def of(cls, problem: Problem, requirements: Requirements, solver: str, workers: Workers) -> Coupling:
-        """Make units the atoms, if there are units."""
+        """Choose units where rows stay together, or else rows."""
         over = problem if requirements.units is None else group_problem(problem, requirements)
         return cls(over, requirements, solver, workers)
 
     def assigner(self, *, at_last: bool) -> Assigner:
         """The assignment step, more exact at last."""
         program = self.requirements.program
-        if len(program.free) <= FEW_ATOMS:
+        if len(program.free) <= FEW_UNITS:
             limits = TO_THE_END
         elif self.requirements.units is None:
             limits = ROWS
@@ -133,7 +133,7 @@ class Coupling:
         return _FromFirst(chooser, first_choice(self.requirements))
 
     def to_rows(self, members: Members) -> Members:
-        """A split of the atoms as a split of the rows."""
+        """A split of the units as a split of the rows."""
         units = self.requirements.units
         rows: Members = members if units is None else members[units]
         return rows
@@ -143,12 +143,12 @@ class Coupling:
         return self.drawn(self.keys(streams))
 
     def drawn(self, costs: NDArray[np.float64]) -> Members:
-        """Splits of the rows, (n, r), that meet all bounds at low costs (atoms, r), outside a search."""
+        """Splits of the rows, (n, r), that meet all bounds at low costs (units, r), outside a search."""
         starter = replace(self, account=ProgramAccount()).starter()  # these programs are none of the search's
         return self.to_rows(starter.choose(costs))
 
     def keys(self, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
-        """Random costs, as much per atom as it has rows; shape (atoms, r)."""
+        """Random costs, as much per unit as it has rows; shape (units, r)."""
         sizes = self.requirements.sizes
         return np.column_stack([(stream.random(self.problem.n) - 0.5) * sizes for stream in streams])
 
@@ -179,7 +179,7 @@ class CoupledExplored:
 
 @dataclass(frozen=True)
 class CoupledFound:
-    """A converged split of the atoms, others that were refined too, and what was explored before."""
+    """A converged split of the units, others that were refined too, and what was explored before."""
 
     explored: CoupledExplored
     refined: list[Candidate]
@@ -192,7 +192,7 @@ class CoupledSearch:
 
     Attributes
     ----------
-    low_rank : a low-rank approximation of the coupling's kernel, over its atoms.
+    low_rank : a low-rank approximation of the coupling's kernel, over its units.
     """
 
     coupling: Coupling
@@ -239,7 +239,7 @@ class CoupledSearch:
         problem, program = self.coupling.problem, self.coupling.requirements.program
         if len(program.free) > MOST_FREE:
             return best
-        table = np.asarray(program.by_atom.toarray(), dtype=np.int64)
+        table = np.asarray(program.by_unit.toarray(), dtype=np.int64)
         total = table.sum(axis=0)
         choices = all_choices(
             table,
@@ -345,8 +345,8 @@ def _starts(
         # A unit's factors are sums over its rows: what counts is how far they are from as many average rows.
         sizes = coupling.requirements.sizes[:, None]
         centred = factors - sizes * (factors.sum(axis=0) / sizes.sum())
-        atoms = coupling.problem.n
-        whole = Cells(np.zeros(atoms, np.int64), ({},), np.array([atoms]))
+        units = coupling.problem.n
+        whole = Cells(np.zeros(units, np.int64), ({},), np.array([units]))
         scores = spectral_scores(whole, centred, wanted)
     names = [f"spectral-{run // 2}{'-+'[run % 2 == 0]}" for run in range(scores.shape[1])]
     n_random = restarts - len(names)

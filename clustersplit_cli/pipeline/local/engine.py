@@ -242,6 +242,6 @@ def partition(
     with_portrait: bool = False,
     progress: Progress = silent,
 ) -> Run:
-    """Split or part rows in memory, and report on it; parameters as of `pipeline.run`."""
+    """Split or partition rows in memory, and report on it; parameters as of `pipeline.run`."""
     with opened_local(dataset, options, into, progress=progress) as engine:
         return run(engine, config=config, with_portrait=with_portrait)

@@ -352,10 +352,10 @@ class LocalSplit(LocalContext):
         asked = self.requirements
         if asked.units is None:
             return None
-        inside = np.bincount(asked.units[members], minlength=asked.n_atoms)
+        inside = np.bincount(asked.units[members], minlength=asked.n_units)
         divided = int(((inside > 0) & (inside < asked.sizes)).sum())
         return summary.UnitsSummary(
-            self.dataset.together or "", asked.n_atoms, int(asked.sizes.max()), divided
+            self.dataset.together or "", asked.n_units, int(asked.sizes.max()), divided
         )
 
     def _pinned(self, members: Members) -> summary.PinnedSummary | None:
@@ -406,5 +406,5 @@ def certify_coupled(
     """Certify a split whose cells hang together by CBC, or above the size where that pays by HiGHS."""
     if how == "never":
         return None
-    by = "cbc" if how == "always" or requirements.n_atoms <= CBC_CERTIFICATE_ROWS else "highs"
+    by = "cbc" if how == "always" or requirements.n_units <= CBC_CERTIFICATE_ROWS else "highs"
     return certify_program(measured, members, requirements, by)

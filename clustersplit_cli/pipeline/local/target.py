@@ -21,14 +21,14 @@ from clustersplit_cli.data.dataset import TargetRows
 from clustersplit_cli.options import LOOKALIKE, NEAREST, SHIFT
 from clustersplit_cli.pipeline.context import LocalKernel
 from clustersplit_cli.pipeline.target import (
-    AimCertificate,
-    Distances,
     ShiftTest,
+    TargetDistances,
     certify_sum,
     look_for_shift,
     sampled_rows,
     target_factors,
 )
+from clustersplit_cli.reports.summary import AimCertificate
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class LocalTarget:
         make = NearestPoint.to_target if aim == NEAREST else NearestPoint.to_shift
         return make(self.problem, self.outside)
 
-    def distances(self, members: Members) -> Distances:
+    def distances(self, members: Members) -> TargetDistances:
         """MMD² of all rows and of both sides to the target."""
         whole = self.problem.geometry.grand_total / self.problem.n**2
         whole += self.outside.norm - 2.0 * float(self.outside.mean.mean())
         train, val = mmd_to_outside(self.problem, members, self.outside)
-        return Distances(whole, train**2, val**2)
+        return TargetDistances(whole, train**2, val**2)
 
     def match(self, members: Members) -> Matching:
         """Weights with which the validation rows stand for the target."""

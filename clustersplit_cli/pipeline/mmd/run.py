@@ -18,7 +18,7 @@ from clustersplit_cli.core.mmd.sums import Factors, geometry_sums, nystrom_facto
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
-from clustersplit_cli.engines.plan import MeasuringPlan, Task, plan_measuring
+from clustersplit_cli.engines.plan import MeasuringPlan, MeasuringTask, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import Streams
@@ -123,7 +123,7 @@ def plan_of(
         for unit in units
         if permutations and (groups := unit.pair(pair)) is not None
     ]
-    task = Task(
+    task = MeasuringTask(
         n=n,
         d=d,
         itemsize=comparison.features.dtype.itemsize,

@@ -63,7 +63,7 @@ class FoundParts:
 
 @dataclass(frozen=True)
 class ShardedPartition(ShardedContext[FoundParts]):
-    """Rows in shards that are to be parted, and their kernel."""
+    """Rows in shards that are to be partitioned, and their kernel."""
 
     @property
     def quotas(self) -> Quotas:
@@ -111,13 +111,13 @@ class ShardedPartition(ShardedContext[FoundParts]):
         with self.watch.step("kernel"):
             distances = distances_to(self.whole(np.zeros(len(sums))), sums, sizes, self.kernel.surveyed.n)
             rule = assign_parts(executor, (quotas.target, quotas.target), distances, prices)
-            kernel, parts = self.take_stock(rule)
+            kernel, parts = self.measured_with_kernel(rule)
         with self.watch.step("refine"):
             most = self.engine.engine_options.max_passes
             refined = descend_parts(executor, quotas, kernel, parts, max_passes=most)
             return FoundParts(kernel, refined, start)
 
-    def take_stock(self, rule: Rule) -> tuple[FactoredKernel, PartsByRule]:
+    def measured_with_kernel(self, rule: Rule) -> tuple[FactoredKernel, PartsByRule]:
         """Measure parts given as a rule, and with them the kernel as a whole."""
         sums, counts = side_sums(self.executor, rule, len(self.quotas.target), with_total=True)
         whole = self.whole(sums[:, -1])
@@ -139,7 +139,7 @@ class ShardedPartition(ShardedContext[FoundParts]):
     def measure(self, parts: Rule, *, converged: bool = True) -> FoundParts:
         """Measure parts that are given as a rule."""
         with self.watch.step("kernel"):
-            kernel, held = self.take_stock(parts)
+            kernel, held = self.measured_with_kernel(parts)
         return FoundParts(kernel, RefinedParts(held, (held.psi,), 0, converged, None))
 
     def paths(self, found: FoundParts, draw: int = 0) -> Iterator[Path[Rule]]:

@@ -13,7 +13,7 @@ from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.data.dataset import TargetRows
 from clustersplit_cli.engines.rules import Differences
 from clustersplit_cli.pipeline.sharded.prepare import ShardedKernel
-from clustersplit_cli.pipeline.target import Distances, ShiftTest, look_for_shift, target_factors
+from clustersplit_cli.pipeline.target import ShiftTest, TargetDistances, look_for_shift, target_factors
 
 Vector = NDArray[np.float64]
 
@@ -36,11 +36,11 @@ class ShardedTarget:
         train = (kernel.total - sums) / (kernel.n - n_val)
         return float((sums / n_val - train) @ self.witness(kernel).weights[:, 0])
 
-    def distances(self, kernel: FactoredKernel, sums: Vector, n_val: int) -> Distances:
+    def distances(self, kernel: FactoredKernel, sums: Vector, n_val: int) -> TargetDistances:
         """MMD² of all rows and of both sides to the target."""
         means = kernel.total / kernel.n, (kernel.total - sums) / (kernel.n - n_val), sums / n_val
         squares = kernel.square(np.stack([mean - self.mean for mean in means], axis=1))
-        return Distances(*squares.tolist())
+        return TargetDistances(*squares.tolist())
 
 
 def see_target(

@@ -139,11 +139,11 @@ def test_classes_are_equal_columns() -> None:
     assert len(set(classes.tolist())) == 3
 
 
-def test_blocks_are_cells_that_share_no_atoms() -> None:
+def test_blocks_are_cells_that_share_no_units() -> None:
     matrix = sparse.csr_matrix(np.array([[1, 2, 0, 0], [0, 0, 3, 1], [0, 0, 0, 1]]))
     program = Program(matrix, np.zeros(3, int), np.full(3, 5), np.array([-1, 1, 0, -1], np.int8))
     assert program.blocks is not None
-    assert [block.atoms.tolist() for block in program.blocks] == [[0, 1], [2, 3]]
+    assert [block.units.tolist() for block in program.blocks] == [[0, 1], [2, 3]]
     assert [block.program.fixed.tolist() for block in program.blocks] == [[-1, 1], [0, -1]]
     assert program.blocks[1].program.blocks is None
 

@@ -31,7 +31,12 @@ def contents(path: Path) -> tuple[list[tuple[object, ...]], dict[str, float], li
     variables = sorted((each.name, each.lowBound, each.upBound, each.cat) for each in program.variables())
     costs = {each.name: value for each, value in program.objective.items()}
     constraints = sorted(
-        (name, each.sense, each.constant, sorted((atom.name, weight) for atom, weight in each.items()))
+        (
+            name,
+            each.sense,
+            each.constant,
+            sorted((variable.name, weight) for variable, weight in each.items()),
+        )
         for name, each in program._constraints.items()
     )
     return variables, costs, constraints
@@ -45,7 +50,7 @@ def test_the_file_for_cbc_says_what_pulps_own_would(search: Branching | None, tm
     for costs in (rng.normal(size=30), -rng.normal(size=30) / 7.0):
         program.set_costs(costs.tolist())
         program.writeMPS(str(tmp_path / "ours.mps"), rename=1)
-        program.setObjective(pulp.LpAffineExpression(zip(model._atoms, costs.tolist(), strict=True)))
+        program.setObjective(pulp.LpAffineExpression(zip(model._of_units, costs.tolist(), strict=True)))
         pulp.LpProblem.writeMPS(program, str(tmp_path / "pulps.mps"))
         assert contents(tmp_path / "ours.mps") == contents(tmp_path / "pulps.mps")
 
@@ -74,7 +79,7 @@ def test_solutions_are_read_as_pulps_own_reader_does(stars: bool, tmp_path: Path
     if stars:  # with which CBC marks what is infeasible
         lines = solution.read_text().splitlines()
         solution.write_text("\n".join([lines[0], *(f"**{line}" for line in lines[1:5]), *lines[5:], ""]))
-    named = (model._atoms, *model._program._names)
+    named = (model._of_units, *model._program._names)
     status, values, _, _, slacks, sol_status = _CBC().readsol_MPS(str(solution), None, *named)
     expected = pulp.COIN_CMD().readsol_MPS(str(solution), None, *named)
     assert (status, values, slacks, sol_status) == (expected[0], expected[1], expected[4], expected[5])

@@ -67,7 +67,7 @@ def search(K: np.ndarray, parts: GroupParts, seed: int = 0) -> Any:
 
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_dealing_out_keeps_units_whole_and_states_the_tolerance_it_needs(data: Any) -> None:
+def test_assigning_to_parts_keeps_units_whole_and_states_the_tolerance_it_needs(data: Any) -> None:
     n = data.draw(st.integers(8, 40))
     units = as_units(data.draw(st.lists(st.integers(0, 12), min_size=n, max_size=n)))
     codes = data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))

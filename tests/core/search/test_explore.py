@@ -58,7 +58,7 @@ def test_starts_are_slow_by_their_average(subproblem: Problem) -> None:
     assert not are_slow(after(0, 2 * MANY_STEPS - 1))
 
 
-def test_only_splits_near_the_best_of_the_image_are_settled(subproblem: Problem) -> None:
+def test_only_splits_near_the_best_on_the_low_rank_kernel_are_refined(subproblem: Problem) -> None:
     found = ends(0.4, 0.5, 0.47, 0.48)
     assert _promising(subproblem, found) == [found[1], found[3]]
 

@@ -126,7 +126,7 @@ def test_steps_that_run_out_are_not_called_convergence() -> None:
         assert (cut.iterations <= 1).all()
 
 
-def test_descents_without_a_prospect_are_given_up_and_not_called_converged() -> None:
+def test_descents_that_cannot_get_lower_are_given_up_and_not_called_converged() -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 8)) + rng.normal(scale=2.0, size=(12, 8))[rng.integers(12, size=600)]
     limits = split_quotas(

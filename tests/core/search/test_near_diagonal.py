@@ -49,7 +49,7 @@ def test_a_kernel_is_nearly_diagonal_where_rows_have_little_company(workers: Wor
 
 
 @pytest.mark.parametrize("holdout", ["0.2", "0.7"])
-def test_crowded_splits_meet_quotas_and_keep_company_on_the_smaller_side(
+def test_splits_by_row_sums_meet_quotas_and_keep_large_sums_on_the_smaller_side(
     holdout: str, workers: Workers
 ) -> None:
     problem = uneven_problem(workers, 400.0, holdout)
@@ -77,7 +77,7 @@ def test_the_search_ends_near_the_bound_and_far_ahead_of_random_starts(
     image = make_low_rank(problem.geometry, np.random.default_rng(1))
     most = mmd_upper_bound(problem, image)
     assert 0.95 * most < np.sqrt(evaluate(problem, found.members).mmd_squared) <= most
-    assert found.runs[found.winner].start.startswith("crowded-") and len(found.runs) == 10
+    assert found.runs[found.winner].start.startswith("row-sums-") and len(found.runs) == 10
     psi = [step.psi for step in found.steps]
     assert psi == sorted(psi, reverse=True) and psi[-1] == pytest.approx(evaluate(problem, found.members).psi)
 

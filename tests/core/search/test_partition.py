@@ -269,7 +269,7 @@ def test_a_tournament_pairs_every_two_parts_once_and_none_twice_in_a_round(k: in
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 7), k=st.integers(2, 3))
-def test_all_choices_of_atoms_are_those_within_the_bounds(seed: int, n: int, k: int) -> None:
+def test_all_choices_of_units_are_those_within_the_bounds(seed: int, n: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 3, (n, 2))
     share = table.sum(axis=0)[:, None] // k

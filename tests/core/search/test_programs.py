@@ -80,7 +80,7 @@ def test_a_problem_of_units_measures_what_the_problem_of_rows_measures(workers: 
     asked = make_requirements([label], Fraction(1, 4), parse_tolerances(["1"]), units=units)
     rows = Problem(geometry, asked.families[0].validation)
     over_units = group_problem(rows, asked)
-    chosen = rng.random((asked.n_atoms, 4)) < 0.4
+    chosen = rng.random((asked.n_units, 4)) < 0.4
     np.testing.assert_allclose(objectives(over_units, chosen), objectives(rows, chosen[units]))
     by_rows, by_units = evaluate(rows, chosen[units][:, 0]), evaluate(over_units, chosen[:, 0])
     assert by_units.mmd_squared == pytest.approx(by_rows.mmd_squared)

@@ -70,7 +70,7 @@ def test_a_trail_that_never_left_the_image_knows_nothing_of_the_kernel(problem: 
     assert candidate.through("explore", [np.packbits(~candidate.members)]).measured_while_refined() == {}
 
 
-def test_splits_measured_before_settle_as_if_they_had_not_been(problem: Problem) -> None:
+def test_splits_measured_before_converge_as_if_they_had_not_been(problem: Problem) -> None:
     candidates = begun(problem, 3, 3)
     members = np.stack([candidate.members for candidate in candidates], axis=1)
     witness = discrepancy(problem, members, np.float32).witness
