@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 GIGABYTE = 1 << 30
 MEMORY, FILE_SIZE = 12 * GIGABYTE, GIGABYTE
@@ -73,8 +73,7 @@ REHEARSAL = (
 
 def warm_up(place: Path) -> None:
     """Import all that commands use, so that a forked child need not; starts no thread."""
-    from clustersplit_cli.cli import app  # noqa: F401
-
+    _keep_parsers()
     lines = [f"{value},{value**2 % 7},{'ab'[value % 2]},{'xy'[value // 2 % 2]}" for value in range(24)]
     fresh(place)
     (place / "work" / "rows.csv").write_text("\n".join(["f0,f1,label,domain", *lines]))
@@ -95,6 +94,19 @@ def warm_up(place: Path) -> None:
         import_module("distributed")
     gc.collect()
     gc.freeze()
+
+
+def _keep_parsers() -> None:
+    """Build what parses command lines once; every child would spend most of its first 50 ms on it."""
+    import typer.main
+
+    from clustersplit_cli.cli.app import app
+
+    program: Any = typer.main.get_command(app)
+    typer.main.get_command = lambda _: program
+    with program.make_context("clustersplit", [], resilient_parsing=True) as context:
+        for name, command in program.commands.items():
+            command.make_context(name, [], parent=context, resilient_parsing=True)
 
 
 def _as_parquet(folder: Path) -> None:

@@ -55,12 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     _keep_libraries_quiet()
+    from tests.campaign.cases import option_names
     from tests.campaign.process import warm_up
 
     # Not a TemporaryDirectory: every forked child would remove it as it ends.
     place = Path(tempfile.mkdtemp(prefix="campaign-", dir=_fast_place()))
     try:
         warm_up(place / "rehearsal")
+        option_names()  # kept, so that the children that make cases need not look
         return _one(asked) if asked.case is not None else _all(asked, network, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
