@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import FixedPoint
-from clustersplit_cli.core.geometry.features import Features
+from clustersplit_cli.core.geometry.features import ColumnSpreads, Features
 from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
 from clustersplit_cli.core.mmd.definition import Definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
@@ -164,7 +164,7 @@ class FakeEngine:
         return "portrait"
 
     def about(self, *, searched: bool) -> About:
-        prepared = Prepared(Kernel("rbf", 1.0, None), Features(FEATURES), 1.0)
+        prepared = Prepared(Kernel("rbf", 1.0, None), Features(FEATURES), ColumnSpreads.of(np.ones(2)))
         shares = (Fraction(1, len(self.names)),) * len(self.names)
         resolved = {"searched": searched}
         return About(DATASET, self.options, resolved, PLAN, prepared, None, self.names, shares, 0.0)

@@ -188,7 +188,7 @@ def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> C
     best: Counts | None = None
     trial = low = _least_distance(goals)
     while trial < off:
-        found = _dealt(demand, goals, trial)
+        found = _near_goals(demand, goals, trial)
         if found is None:
             low = trial
         else:
@@ -202,7 +202,7 @@ def nearest_sizes(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> C
     return best
 
 
-def _dealt(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
+def _near_goals(demand: Demand, goals: Sequence[Fraction], off: Fraction) -> Counts | None:
     """Assign the units of every class to parts that are no farther than so many rows off their goals."""
     from scipy import sparse
 

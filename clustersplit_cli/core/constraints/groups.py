@@ -215,7 +215,7 @@ def form_parts(quotas: Quotas, units: NDArray[np.int64], tolerance: Fraction | N
     table = np.zeros((n_units, len(quotas.cells.sizes)), dtype=np.int64)
     np.add.at(table, (units, quotas.cells.codes), 1)
     pinned = _pinned_units(quotas, units, n_units)
-    labels = _evened_out(table, quotas, _dealt(table, quotas, pinned), pinned)
+    labels = _evened_out(table, quotas, _assigned_in_turn(table, quotas, pinned), pinned)
     labels = _without_empty_parts(table, labels, pinned, quotas.k)
     counts = counts_of(table, labels, quotas.k)
     needed = _needed(quotas, counts)
@@ -336,7 +336,7 @@ def _pinned_units(quotas: Quotas, units: NDArray[np.int64], n_units: int) -> NDA
     return pinned
 
 
-def _dealt(table: NDArray[np.int64], quotas: Quotas, pinned: NDArray[np.int64]) -> Labels:
+def _assigned_in_turn(table: NDArray[np.int64], quotas: Quotas, pinned: NDArray[np.int64]) -> Labels:
     """Give every unit, the largest first, to the part that needs its rows most."""
     wanted, weight = _wanted(quotas)
     missing = wanted.copy()

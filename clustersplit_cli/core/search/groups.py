@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -23,7 +24,7 @@ from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.search.exhaustive import all_choices, batches, best_of
 from clustersplit_cli.core.search.partition import one_hot
 from clustersplit_cli.core.search.problem import Problem
-from clustersplit_cli.core.search.solution import Restart, Solution, Step, shortened
+from clustersplit_cli.core.search.solution import Restart, Solution, StagedSearch, Step, shortened
 from clustersplit_cli.progress import Progress, silent
 
 
@@ -59,52 +60,8 @@ WORTHWHILE = 1e-5
 Doubles = NDArray[np.float64]
 
 
-def search_group_parts(
-    geometry: Geometry,
-    parts: GroupParts,
-    *,
-    restarts: int,
-    max_iter: int,
-    effort: Effort,
-    rng: np.random.Generator,
-    progress: Progress = silent,
-) -> Solution:
-    """Find the parts of whole units with the smallest Psi: exchanges from several starts.
-
-    Parameters
-    ----------
-    geometry : the kernel of the rows.
-    max_iter : rounds of exchanges between all pairs of parts, per start.
-    """
-    kernel = geometry.group_sums(parts.units)
-    start_rng, perturb_rng = rng.spawn(2)
-    ends: list[_GroupCandidate] = []
-    names: list[str] = []
-    for run, (name, labels) in enumerate(_starts(kernel, parts, restarts, start_rng)):
-        progress("starts", run, restarts)
-        names.append(name)
-        ends.append(_refine(kernel, parts, labels, max_iter))
-    winner = min(range(len(ends)), key=lambda run: ends[run].psi)
-    found = _perturb(kernel, parts, ends[winner], max_iter, effort, perturb_rng, progress)
-    best = ends[winner] = _better_of_all(kernel, parts, found)
-    runs = tuple(
-        Restart(
-            name,
-            len(end.trace) - 1,
-            end.psi,
-            _mmd(kernel, parts, end),
-            end.converged,
-            _shown(end),
-        )
-        for name, end in zip(names, ends, strict=True)
-    )
-    phases = ["start", *["exchange"] * (len(found.trace) - 1), "enumerate"]
-    steps = tuple(Step(phases[number], number, psi) for number, psi in enumerate(best.trace))
-    return Solution(best.labels[parts.units], steps, runs, winner, best.converged)
-
-
 @dataclass(frozen=True)
-class _GroupCandidate:
+class GroupCandidate:
     """Units in parts, and what they add up to.
 
     Attributes
@@ -123,36 +80,152 @@ class _GroupCandidate:
     converged: bool = False
 
 
-def _measured(kernel: Geometry, parts: GroupParts, labels: Labels) -> _GroupCandidate:
+def _measured(kernel: Geometry, parts: GroupParts, labels: Labels) -> GroupCandidate:
     marks = (labels[:, None] == np.arange(parts.quotas.k)).astype(np.float64)
     product, inside = kernel.measure(marks)
     sizes = marks.T @ parts.sizes
     psi = kernel.trace - float((inside / sizes).sum())
-    return _GroupCandidate(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
+    return GroupCandidate(labels, np.asarray(product, dtype=np.float64), np.asarray(inside), sizes, psi)
 
 
-def _better_of_all(kernel: Geometry, parts: GroupParts, best: _GroupCandidate) -> _GroupCandidate:
-    """The best of all choices of parts, if they are few enough to look at and it is better."""
-    quotas = parts.quotas
+@dataclass(frozen=True)
+class ExploredGroups:
+    """The starts by name, where they ended, and what perturbs the best of them."""
 
-    def psi_of(labels: Labels) -> Doubles:
-        marks = one_hot(labels, quotas.k, np.float64)
-        sizes = parts.sizes @ marks
-        explained = np.where(sizes > 0, kernel.measure(marks)[1] / np.maximum(sizes, 1.0), -np.inf)
-        return np.asarray(kernel.trace - explained.reshape(-1, quotas.k).sum(axis=1))
+    names: list[str]
+    ends: list[GroupCandidate]
+    rng: np.random.Generator
 
-    # All rows together are one more cell, with bounds of its own.
-    table = np.column_stack([parts.table, parts.table.sum(axis=1)])
-    lower, upper = np.vstack([quotas.lower, parts.least]), np.vstack([quotas.upper, parts.most])
-    choices = all_choices(table, lower, upper, parts.pinned)
-    labels, psi = best_of(choices, map(psi_of, batches(choices)))
-    if not psi < best.psi - 1e-12 * kernel.trace:
+
+@dataclass(frozen=True)
+class FoundGroups:
+    """Where all starts ended, and which one won.
+
+    Attributes
+    ----------
+    labels : (n,), the part of every row.
+    exchanged : rounds of exchanges that led there; what follows is the best of all choices.
+    """
+
+    names: list[str]
+    ends: list[GroupCandidate]
+    winner: int
+    labels: Labels
+    exchanged: int
+
+    @property
+    def best(self) -> GroupCandidate:
+        """Where the best start ended."""
+        return self.ends[self.winner]
+
+
+@dataclass(frozen=True)
+class GroupPartsSearch(StagedSearch[ExploredGroups, FoundGroups]):
+    """Searches for the parts of whole units with the smallest Psi: exchanges from several starts.
+
+    Attributes
+    ----------
+    geometry : the kernel of the rows.
+    max_iter : rounds of exchanges between all pairs of parts, per start.
+    """
+
+    geometry: Geometry
+    parts: GroupParts
+    restarts: int
+    max_iter: int
+    effort: Effort
+    rng: np.random.Generator
+    progress: Progress = silent
+
+    @cached_property
+    def kernel(self) -> Geometry:
+        """The kernel of the units."""
+        return self.geometry.group_sums(self.parts.units)
+
+    def explore(self) -> ExploredGroups:
+        """Exchange units from every start."""
+        start_rng, perturb_rng = self.rng.spawn(2)
+        ends: list[GroupCandidate] = []
+        names: list[str] = []
+        for run, (name, labels) in enumerate(_starts(self.kernel, self.parts, self.restarts, start_rng)):
+            self.progress("starts", run, self.restarts)
+            names.append(name)
+            ends.append(_refine(self.kernel, self.parts, labels, self.max_iter))
+        return ExploredGroups(names, ends, perturb_rng)
+
+    def refine(self, explored: ExploredGroups) -> FoundGroups:
+        """Perturb the best parts."""
+        ends = list(explored.ends)
+        winner = min(range(len(ends)), key=lambda run: ends[run].psi)
+        found = self._perturb(ends[winner], explored.rng)
+        best = ends[winner] = self._better_of_all(found)
+        labels = best.labels[self.parts.units]
+        return FoundGroups(explored.names, ends, winner, labels, len(found.trace) - 1)
+
+    def account(self, found: FoundGroups) -> Solution:
+        """Say where all starts ended, and the steps that led to the best parts."""
+        runs = tuple(
+            Restart(
+                name,
+                len(end.trace) - 1,
+                end.psi,
+                self._mmd(end),
+                end.converged,
+                shortened(end.trace, end.psi),
+            )
+            for name, end in zip(found.names, found.ends, strict=True)
+        )
+        best = found.best
+        phases = ["start", *["exchange"] * found.exchanged, "enumerate"]
+        steps = tuple(Step(phases[number], number, psi) for number, psi in enumerate(best.trace))
+        return Solution(found.labels, steps, runs, found.winner, best.converged)
+
+    def _perturb(self, best: GroupCandidate, rng: np.random.Generator) -> GroupCandidate:
+        """Blur the distances to the centroids, assign by them and exchange, until that gains nothing."""
+        parts, effort, stale = self.parts, self.effort, 0
+        for done in range(effort.max_rounds):
+            if stale == effort.patience + effort.exact_rounds:
+                break
+            self.progress("perturb", done, effort.max_rounds)
+            costs = parts.sizes[:, None] * best.inside / best.sizes**2 - 2.0 * best.sums / best.sizes
+            strength = float(np.exp(rng.uniform(np.log(0.1), np.log(1.0)))) * float(costs.std())
+            perturbed = parts.cheaper(best.labels, costs + rng.normal(scale=strength, size=costs.shape))
+            rival = _refine(self.kernel, parts, perturbed, self.max_iter)
+            stale = 0 if rival.psi < best.psi - WORTHWHILE * abs(best.psi) else stale + 1
+            if rival.psi < best.psi:
+                best = replace(rival, trace=(*best.trace, rival.psi))
         return best
-    found = _measured(kernel, parts, labels)
-    return replace(found, trace=(*best.trace, found.psi), converged=True)
+
+    def _better_of_all(self, best: GroupCandidate) -> GroupCandidate:
+        """The best of all choices of parts, if they are few enough to look at and it is better."""
+        kernel, parts, quotas = self.kernel, self.parts, self.parts.quotas
+        # All rows together are one more cell, with bounds of its own.
+        table = np.column_stack([parts.table, parts.table.sum(axis=1)])
+        lower, upper = np.vstack([quotas.lower, parts.least]), np.vstack([quotas.upper, parts.most])
+        choices = all_choices(table, lower, upper, parts.pinned)
+        labels, psi = best_of(choices, map(self._psi_of, batches(choices)))
+        if not psi < best.psi - 1e-12 * kernel.trace:
+            return best
+        found = _measured(kernel, parts, labels)
+        return replace(found, trace=(*best.trace, found.psi), converged=True)
+
+    def _psi_of(self, labels: Labels) -> Doubles:
+        """Psi of every choice of parts (units, r), shape (r,)."""
+        kernel, sizes_of, k = self.kernel, self.parts.sizes, self.parts.quotas.k
+        marks = one_hot(labels, k, np.float64)
+        sizes = sizes_of @ marks
+        explained = np.where(sizes > 0, kernel.measure(marks)[1] / np.maximum(sizes, 1.0), -np.inf)
+        return np.asarray(kernel.trace - explained.reshape(-1, k).sum(axis=1))
+
+    def _mmd(self, end: GroupCandidate) -> float:
+        """The mean MMD between parts, from Psi through the ANOVA identity."""
+        kernel, n = self.kernel, float(end.sizes.sum())
+        whole = float(kernel.measure(np.ones((kernel.n, 1)))[1][0])
+        pairs = (n**2 - float((end.sizes**2).sum())) / 2.0
+        return float(np.sqrt(max(kernel.trace - whole / n - end.psi, 0.0) * n / pairs))
 
 
-def _refine(kernel: Geometry, parts: GroupParts, labels: Labels, max_iter: int) -> _GroupCandidate:
+def _refine(kernel: Geometry, parts: GroupParts, labels: Labels, max_iter: int) -> GroupCandidate:
     """Exchange units between every two parts until nothing lowers Psi."""
     now = _measured(kernel, parts, labels)
     trace = [now.psi]
@@ -176,32 +249,7 @@ def _refine(kernel: Geometry, parts: GroupParts, labels: Labels, max_iter: int) 
     return replace(now, trace=tuple(trace), converged=converged)
 
 
-def _perturb(
-    kernel: Geometry,
-    parts: GroupParts,
-    best: _GroupCandidate,
-    max_iter: int,
-    effort: Effort,
-    rng: np.random.Generator,
-    progress: Progress,
-) -> _GroupCandidate:
-    """Blur the distances to the centroids, assign by them and exchange, until that gains nothing."""
-    stale = 0
-    for done in range(effort.max_rounds):
-        if stale == effort.patience + effort.exact_rounds:
-            break
-        progress("perturb", done, effort.max_rounds)
-        costs = parts.sizes[:, None] * best.inside / best.sizes**2 - 2.0 * best.sums / best.sizes
-        strength = float(np.exp(rng.uniform(np.log(0.1), np.log(1.0)))) * float(costs.std())
-        perturbed = parts.cheaper(best.labels, costs + rng.normal(scale=strength, size=costs.shape))
-        rival = _refine(kernel, parts, perturbed, max_iter)
-        stale = 0 if rival.psi < best.psi - WORTHWHILE * abs(best.psi) else stale + 1
-        if rival.psi < best.psi:
-            best = replace(rival, trace=(*best.trace, rival.psi))
-    return best
-
-
-def _exchanged(kernel: Geometry, parts: GroupParts, state: _GroupCandidate, a: int, b: int) -> int:
+def _exchanged(kernel: Geometry, parts: GroupParts, state: GroupCandidate, a: int, b: int) -> int:
     """Take the best exchanges between two parts that lower Psi, in place; return how many."""
     labels, inside = state.labels, state.inside
     sizes = state.sizes
@@ -247,7 +295,7 @@ def _exchanged(kernel: Geometry, parts: GroupParts, state: _GroupCandidate, a: i
 def _gains(
     kernel: Geometry,
     parts: GroupParts,
-    state: _GroupCandidate,
+    state: GroupCandidate,
     a: int,
     b: int,
     left: NDArray[np.int64],
@@ -279,7 +327,7 @@ def _starts(
     n_random = max(1, restarts // 5)
     for run, stream in enumerate(rng.spawn(restarts)):
         if run == 0:
-            yield "dealt", parts.first
+            yield "first", parts.first
         elif run < restarts - n_random:
             yield (
                 f"seeds-{run - 1}",
@@ -305,15 +353,3 @@ def _seed_costs(kernel: Geometry, parts: GroupParts, rng: np.random.Generator) -
         total = float(nearest.sum())
         seed = int(rng.choice(kernel.n, p=nearest / total if total > 0 else None))
     return np.stack(costs, axis=1)
-
-
-def _mmd(kernel: Geometry, parts: GroupParts, end: _GroupCandidate) -> float:
-    """The mean MMD between parts, from Psi through the ANOVA identity."""
-    n = float(end.sizes.sum())
-    whole = float(kernel.measure(np.ones((kernel.n, 1)))[1][0])
-    pairs = (n**2 - float((end.sizes**2).sum())) / 2.0
-    return float(np.sqrt(max(kernel.trace - whole / n - end.psi, 0.0) * n / pairs))
-
-
-def _shown(end: _GroupCandidate) -> tuple[float, ...]:
-    return shortened(end.trace, end.psi)

@@ -25,7 +25,7 @@ from clustersplit_cli.core.search.partition import (
     without_empty_parts,
 )
 from clustersplit_cli.core.search.problem import SMALL
-from clustersplit_cli.core.search.solution import Restart, Solution, Step, joined, shortened
+from clustersplit_cli.core.search.solution import Restart, Solution, StagedSearch, Step, joined, shortened
 from clustersplit_cli.core.search.swaps import polish_pairs
 from clustersplit_cli.progress import Progress, silent
 
@@ -58,87 +58,6 @@ class PartitionCandidate:
     trace: tuple[float, ...] = ()
 
 
-def search_partition(
-    geometry: Geometry,
-    low_rank: LowRankKernel,
-    assigner: PartAssigner,
-    *,
-    restarts: int,
-    max_iter: int,
-    effort: Effort,
-    rng: np.random.Generator,
-    progress: Progress = silent,
-) -> Solution:
-    """Find the partition with the smallest Psi that the effort affords.
-
-    Parameters
-    ----------
-    low_rank : a low-rank approximation of the kernel, on which starts descend if there are many rows.
-    """
-    start_rng, perturb_rng, sample_rng = rng.spawn(3)
-    factors = low_rank.factors(np.arange(geometry.n))
-    is_small = geometry.n <= SMALL
-    rough = geometry if is_small else low_rank_geometry(factors, assigner.workers)
-    sample = draw_sample(assigner, factors, sample_rng)
-    explored, dealer = (rough, assigner) if sample is None else (sample.kernel, sample.assigner)
-    names, starts = _starts(dealer, factors if sample is None else sample.factors, restarts, start_rng)
-    starts = without_empty_parts(dealer.quotas, starts)
-    candidates = [
-        PartitionCandidate(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])
-    ]
-    dtype = rough.search_dtype
-    ends = descend_partitions(
-        *(explored, candidates, dealer, max_iter, dtype, "explore", progress),
-        worthwhile=None if is_small else FIRST_GAINS,
-    )
-    if not is_small:
-        near = sorted(ends, key=lambda candidate: candidate.psi)[:GONE_ON_WITH]
-        near = descend_partitions(
-            explored, near, dealer, max_iter, dtype, "explore", progress, worthwhile=WORTHWHILE
-        )
-        further = {candidate.start: candidate for candidate in near}
-        ends = [further.get(candidate.start, candidate) for candidate in ends]
-    best = _perturb(
-        explored,
-        min(ends, key=lambda candidate: candidate.psi),
-        dealer,
-        max_iter,
-        effort,
-        perturb_rng,
-        progress,
-    )
-    chosen = sorted([*ends, best], key=lambda candidate: candidate.psi)[: max(1, effort.candidates // 4)]
-    if sample is not None:
-        ends = sample.lifted(ends, assigner, factors)
-        carried = sample.lifted(chosen[:1], assigner, factors)
-        chosen = descend_partitions(
-            rough, carried, assigner, max_iter, dtype, "explore", progress, worthwhile=WORTHWHILE
-        )
-    refined = []
-    for candidate in chosen:
-        refined.append(_refine(geometry, candidate, assigner, max_iter, progress, exactly=False))
-    begun = min(refined, key=lambda candidate: candidate.psi)
-    first = starts[:, [begun.start]]
-    if sample is not None:
-        first = sample.to_all_rows(first, assigner, factors)
-    progress("measure", 0, 0)
-    begun = _begun(geometry, begun, first, assigner.quotas.k)
-    winner = _refine(geometry, begun, assigner, max_iter, progress, exactly=True)
-    winner = _better_of_all(geometry, winner, assigner.quotas)
-    refined.append(winner)
-    progress("starts", 0, 0)
-    last = {candidate.start: candidate for candidate in ends} | {
-        candidate.start: candidate for candidate in sorted(refined, key=lambda candidate: -candidate.psi)
-    }
-    return Solution(
-        winner.labels,
-        _steps(winner),
-        _runs(geometry, names, [last[run] for run in range(len(names))], assigner.quotas.k),
-        winner.start,
-        winner.converged,
-    )
-
-
 @dataclass(frozen=True)
 class Sample:
     """Some of the rows, on which partitions are explored where there are many.
@@ -169,7 +88,7 @@ class Sample:
         ]
         return without_empty_parts(assigner.quotas, np.stack(carried, axis=1))
 
-    def lifted(
+    def carry_over(
         self, candidates: Sequence[PartitionCandidate], assigner: PartAssigner, factors: Floats
     ) -> list[PartitionCandidate]:
         """Carry candidates over; Psi is a sum over rows."""
@@ -189,6 +108,188 @@ class Sample:
         ]
 
 
+@dataclass(frozen=True)
+class ExploredPartitions:
+    """Where starts lead, and the best partitions on all rows.
+
+    Attributes
+    ----------
+    names, starts : of the starts, (rows, r) on the rows that were explored.
+    ends : where every start ended, as partitions of all rows.
+    chosen : those worth refining on the kernel itself.
+    sample : the rows that were explored; None: all of them.
+    factors : of all rows, in the low-rank approximation.
+    """
+
+    names: list[str]
+    starts: Labels
+    ends: list[PartitionCandidate]
+    chosen: list[PartitionCandidate]
+    sample: Sample | None
+    factors: Floats
+
+
+@dataclass(frozen=True)
+class FoundPartition:
+    """A converged partition, and where the others ended."""
+
+    explored: ExploredPartitions
+    refined: list[PartitionCandidate]
+    best: PartitionCandidate
+
+    @property
+    def labels(self) -> Labels:
+        """The part of every row."""
+        return self.best.labels
+
+
+@dataclass(frozen=True)
+class PartitionSearch(StagedSearch[ExploredPartitions, FoundPartition]):
+    """Searches for the partition with the smallest Psi that the effort affords.
+
+    Attributes
+    ----------
+    low_rank : a low-rank approximation of the kernel, on which starts descend if there are many rows.
+    """
+
+    geometry: Geometry
+    low_rank: LowRankKernel
+    assigner: PartAssigner
+    restarts: int
+    max_iter: int
+    effort: Effort
+    rng: np.random.Generator
+    progress: Progress = silent
+
+    def explore(self) -> ExploredPartitions:
+        """See where starts lead, on a low-rank kernel if there are many rows."""
+        geometry, assigner, progress = self.geometry, self.assigner, self.progress
+        start_rng, perturb_rng, sample_rng = self.rng.spawn(3)
+        factors = self.low_rank.factors(np.arange(geometry.n))
+        is_small = geometry.n <= SMALL
+        rough = geometry if is_small else low_rank_geometry(factors, assigner.workers)
+        sample = draw_sample(assigner, factors, sample_rng)
+        explored, some = (rough, assigner) if sample is None else (sample.kernel, sample.assigner)
+        names, starts = _starts(some, factors if sample is None else sample.factors, self.restarts, start_rng)
+        starts = without_empty_parts(some.quotas, starts)
+        candidates = [
+            PartitionCandidate(run, starts[:, run], np.inf, (), 0, False) for run in range(starts.shape[1])
+        ]
+        dtype = rough.search_dtype
+        ends = descend_partitions(
+            *(explored, candidates, some, self.max_iter, dtype, "explore", progress),
+            worthwhile=None if is_small else FIRST_GAINS,
+        )
+        if not is_small:
+            near = sorted(ends, key=lambda candidate: candidate.psi)[:GONE_ON_WITH]
+            near = descend_partitions(
+                explored, near, some, self.max_iter, dtype, "explore", progress, worthwhile=WORTHWHILE
+            )
+            further = {candidate.start: candidate for candidate in near}
+            ends = [further.get(candidate.start, candidate) for candidate in ends]
+        best = self._perturb(explored, min(ends, key=lambda candidate: candidate.psi), some, perturb_rng)
+        wanted = max(1, self.effort.candidates // 4)
+        chosen = sorted([*ends, best], key=lambda candidate: candidate.psi)[:wanted]
+        if sample is not None:
+            ends = sample.carry_over(ends, assigner, factors)
+            carried = sample.carry_over(chosen[:1], assigner, factors)
+            chosen = descend_partitions(
+                rough, carried, assigner, self.max_iter, dtype, "explore", progress, worthwhile=WORTHWHILE
+            )
+        return ExploredPartitions(names, starts, ends, chosen, sample, factors)
+
+    def refine(self, explored: ExploredPartitions) -> FoundPartition:
+        """Refine the best partitions on the kernel itself, and the best of all in float64."""
+        geometry, assigner, sample = self.geometry, self.assigner, explored.sample
+        refined = [self._refine(candidate, exactly=False) for candidate in explored.chosen]
+        begun = min(refined, key=lambda candidate: candidate.psi)
+        first = explored.starts[:, [begun.start]]
+        if sample is not None:
+            first = sample.to_all_rows(first, assigner, explored.factors)
+        self.progress("measure", 0, 0)
+        begun = _begun(geometry, begun, first, assigner.quotas.k)
+        best = _better_of_all(geometry, self._refine(begun, exactly=True), assigner.quotas)
+        return FoundPartition(explored, [*refined, best], best)
+
+    def account(self, found: FoundPartition) -> Solution:
+        """Measure where all starts ended and the steps that led to the best partition."""
+        self.progress("starts", 0, 0)
+        names, best = found.explored.names, found.best
+        last = {candidate.start: candidate for candidate in found.explored.ends} | {
+            candidate.start: candidate
+            for candidate in sorted(found.refined, key=lambda candidate: -candidate.psi)
+        }
+        in_turn = [last[start] for start in range(len(names))]
+        runs = _runs(self.geometry, names, in_turn, self.assigner.quotas.k)
+        return Solution(best.labels, _steps(best), runs, best.start, best.converged)
+
+    def _refine(self, candidate: PartitionCandidate, *, exactly: bool) -> PartitionCandidate:
+        """Descend and exchange rows between pairs of parts in turn, until a descent changes nothing."""
+        geometry, assigner = self.geometry, self.assigner
+        converged: PartitionCandidate | None = None
+        dtype = np.dtype(np.float64) if exactly else geometry.search_dtype
+        k = assigner.quotas.k
+        labels = candidate.labels
+        state = measure(geometry, labels[:, None], k, dtype)
+        for _ in range(FINAL_ROUNDS if exactly else ROUGH_ROUNDS):
+            (candidate,) = descend_partitions(
+                geometry, [candidate], assigner, self.max_iter, dtype, "lloyd", self.progress, state=state
+            )
+            if exactly and geometry.is_low_rank and (candidate.labels != labels).any():
+                # Sums that many steps have added to are made anew, and it must have converged by these.
+                (candidate,) = descend_partitions(
+                    geometry, [candidate], assigner, self.max_iter, dtype, "lloyd", self.progress
+                )
+            if converged is not None and candidate.psi >= converged.psi:
+                return converged
+            converged = candidate
+            state = remeasure(geometry, candidate.labels[:, None], k, dtype, (labels[:, None], state))
+            polished = polish_pairs(geometry, candidate.labels, assigner.quotas, dtype, state, self.progress)
+            labels, state = polished.labels, polished.state
+            least = WORTH_POLISHING * candidate.psi if geometry.n > SMALL else 0.0
+            if polished.changes == 0 or candidate.psi - polished.psi <= least:
+                break
+            candidate = replace(
+                candidate,
+                labels=polished.labels,
+                psi=polished.psi,
+                passed=(*candidate.passed, ("polish", polished.psi)),
+                trace=(*candidate.trace, polished.psi),
+            )
+        return converged or candidate
+
+    def _perturb(
+        self,
+        explored: Geometry,
+        best: PartitionCandidate,
+        assigner: PartAssigner,
+        rng: np.random.Generator,
+    ) -> PartitionCandidate:
+        """Draw some rows' parts again and descend, until two rounds in a row bring nothing."""
+        effort, max_iter, stale, batch = self.effort, self.max_iter, 0, self.effort.batch // 8
+        for done in range(effort.max_rounds if batch else 0):
+            if stale == 2:
+                break
+            self.progress("perturb", done, effort.max_rounds)
+            state = measure(explored, best.labels[:, None], assigner.quotas.k, explored.search_dtype)
+            costs = state.costs()[0]
+            noise = rng.normal(scale=PERTURBED * float(costs.std()), size=(batch, *costs.shape))
+            redrawn = assigner.assign_in_order(costs + noise).labels
+            perturbed = [replace(best, labels=labels, passed=(), trace=()) for labels in redrawn]
+            ends = descend_partitions(
+                *(explored, perturbed, assigner, max_iter, explored.search_dtype, "perturb"),
+                worthwhile=WORTHWHILE if explored.n > SMALL else None,
+            )
+            better = min(ends, key=lambda candidate: candidate.psi)
+            gain = best.psi - better.psi
+            stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
+            if gain > 0:
+                best = replace(
+                    better, steps=best.steps + 1, trace=(*best.trace, better.psi)
+                )  # a round, a step
+        return best
+
+
 def draw_sample(assigner: PartAssigner, factors: Floats, rng: np.random.Generator) -> Sample | None:
     """Draw the rows to explore on; None where all are explored: there are few, or some are forced."""
     quotas, n = assigner.quotas, len(factors)
@@ -196,8 +297,8 @@ def draw_sample(assigner: PartAssigner, factors: Floats, rng: np.random.Generato
         return None
     rows = sample_rows(quotas.cells, explored_rows(n), rng)
     some = np.ascontiguousarray(factors[rows])
-    dealer = replace(assigner, quotas=sampled_quotas(quotas, quotas.cells.codes[rows], quotas.pinned[rows]))
-    return Sample(some, low_rank_geometry(some, assigner.workers), dealer)
+    part = replace(assigner, quotas=sampled_quotas(quotas, quotas.cells.codes[rows], quotas.pinned[rows]))
+    return Sample(some, low_rank_geometry(some, assigner.workers), part)
 
 
 def sampled_quotas(
@@ -379,49 +480,6 @@ def _begun(geometry: Geometry, candidate: PartitionCandidate, start: Labels, k: 
     return replace(candidate, psi=here, passed=passed, trace=joined(candidate.trace, (here,)))
 
 
-def _refine(
-    geometry: Geometry,
-    candidate: PartitionCandidate,
-    assigner: PartAssigner,
-    max_iter: int,
-    progress: Progress,
-    *,
-    exactly: bool,
-) -> PartitionCandidate:
-    """Descend and exchange rows between pairs of parts in turn; ends with a descent that changes nothing."""
-    rested: PartitionCandidate | None = None
-    dtype = np.dtype(np.float64) if exactly else geometry.search_dtype
-    k = assigner.quotas.k
-    labels = candidate.labels
-    state = measure(geometry, labels[:, None], k, dtype)
-    for _ in range(FINAL_ROUNDS if exactly else ROUGH_ROUNDS):
-        (candidate,) = descend_partitions(
-            geometry, [candidate], assigner, max_iter, dtype, "lloyd", progress, state=state
-        )
-        if exactly and geometry.is_low_rank and (candidate.labels != labels).any():
-            # Sums that many steps have added to are made anew, and it must be at rest by these.
-            (candidate,) = descend_partitions(
-                geometry, [candidate], assigner, max_iter, dtype, "lloyd", progress
-            )
-        if rested is not None and candidate.psi >= rested.psi:
-            return rested
-        rested = candidate
-        state = remeasure(geometry, candidate.labels[:, None], k, dtype, (labels[:, None], state))
-        polished = polish_pairs(geometry, candidate.labels, assigner.quotas, dtype, state, progress)
-        labels, state = polished.labels, polished.state
-        least = WORTH_POLISHING * candidate.psi if geometry.n > SMALL else 0.0
-        if polished.changes == 0 or candidate.psi - polished.psi <= least:
-            break
-        candidate = replace(
-            candidate,
-            labels=polished.labels,
-            psi=polished.psi,
-            passed=(*candidate.passed, ("polish", polished.psi)),
-            trace=(*candidate.trace, polished.psi),
-        )
-    return rested or candidate
-
-
 def _starts(
     assigner: PartAssigner, factors: Floats, restarts: int, rng: np.random.Generator
 ) -> tuple[list[str], Labels]:
@@ -473,38 +531,6 @@ def _around_seeds(assigner: PartAssigner, factors: Floats, rng: np.random.Genera
         costs.append(squares + squares[drawn] - 2.0 * factors @ factors[drawn])
     labels: Labels = assigner.assign(np.stack(costs, axis=1).astype(np.float64)[None]).labels[0]
     return labels
-
-
-def _perturb(
-    explored: Geometry,
-    best: PartitionCandidate,
-    assigner: PartAssigner,
-    max_iter: int,
-    effort: Effort,
-    rng: np.random.Generator,
-    progress: Progress,
-) -> PartitionCandidate:
-    """Draw some rows' parts again and descend, until two rounds in a row bring nothing."""
-    stale, batch = 0, effort.batch // 8
-    for done in range(effort.max_rounds if batch else 0):
-        if stale == 2:
-            break
-        progress("perturb", done, effort.max_rounds)
-        state = measure(explored, best.labels[:, None], assigner.quotas.k, explored.search_dtype)
-        costs = state.costs()[0]
-        noise = rng.normal(scale=PERTURBED * float(costs.std()), size=(batch, *costs.shape))
-        redrawn = assigner.assign_in_order(costs + noise).labels
-        perturbed = [replace(best, labels=labels, passed=(), trace=()) for labels in redrawn]
-        ends = descend_partitions(
-            *(explored, perturbed, assigner, max_iter, explored.search_dtype, "perturb"),
-            worthwhile=WORTHWHILE if explored.n > SMALL else None,
-        )
-        better = min(ends, key=lambda candidate: candidate.psi)
-        gain = best.psi - better.psi
-        stale = 0 if gain > 1e-5 * abs(best.psi) else stale + 1
-        if gain > 0:
-            best = replace(better, steps=best.steps + 1, trace=(*best.trace, better.psi))  # a round, a step
-    return best
 
 
 def _runs(

@@ -36,6 +36,7 @@ from clustersplit_cli.core.search.solution import (
     Candidate,
     ProgramAccount,
     Solution,
+    StagedSearch,
     are_measured_coarsely,
     best_distinct,
     measure_runs,
@@ -187,8 +188,8 @@ class CoupledFound:
 
 
 @dataclass(frozen=True)
-class CoupledSearch:
-    """Searches for the split with the smallest Psi that the effort affords, in the stages of `SplitSearch`.
+class CoupledSearch(StagedSearch[CoupledExplored, CoupledFound]):
+    """Searches for the split with the smallest Psi that the effort affords.
 
     Attributes
     ----------
@@ -202,10 +203,6 @@ class CoupledSearch:
     effort: Effort
     rng: np.random.Generator
     progress: Progress = silent
-
-    def solve(self) -> Solution:
-        """Go through all stages."""
-        return self.account(self.refine(self.explore()))
 
     def explore(self) -> CoupledExplored:
         """See where starts lead, and perturb the best of them."""

@@ -40,6 +40,7 @@ from clustersplit_cli.core.search.refine import Refiner
 from clustersplit_cli.core.search.solution import (
     Candidate,
     Solution,
+    StagedSearch,
     are_close,
     are_measured_coarsely,
     best_distinct,
@@ -100,10 +101,10 @@ def needs_low_rank(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class SplitSearch:
+class SplitSearch(StagedSearch[Explored, FoundSplit]):
     """Searches a problem for the split with the smallest Psi that the effort affords.
 
-    Three stages in turn: `explore`, `refine` and `account`. While splits are refined, workers may be idle.
+    While splits are refined, workers may be idle.
 
     Attributes
     ----------
@@ -113,10 +114,6 @@ class SplitSearch:
     context: SearchContext
     low_rank: LowRankKernel | None
     rng: np.random.Generator
-
-    def solve(self) -> Solution:
-        """Go through all stages."""
-        return self.account(self.refine(self.explore()))
 
     def explore(self) -> Explored:
         """See where starts lead on an approximation of the kernel, and carry the best over to all rows."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,6 +180,30 @@ class Solution:
     def members(self) -> Members:
         """The validation rows of a split, shape (n,)."""
         return np.asarray(self.labels == 1)
+
+
+Explored = TypeVar("Explored")
+Found = TypeVar("Found")
+
+
+class StagedSearch(ABC, Generic[Explored, Found]):
+    """Searches in three stages, each of which begins with what the one before returned."""
+
+    @abstractmethod
+    def explore(self) -> Explored:
+        """See where starts lead, and carry the best over to all rows."""
+
+    @abstractmethod
+    def refine(self, explored: Explored) -> Found:
+        """Refine the best of them on the kernel itself."""
+
+    @abstractmethod
+    def account(self, found: Found) -> Solution:
+        """Measure where all starts ended, and the steps that led to the best."""
+
+    def solve(self) -> Solution:
+        """Go through all stages."""
+        return self.account(self.refine(self.explore()))
 
 
 def measure_runs(

@@ -21,6 +21,7 @@ from clustersplit_cli.core.mmd.definition import by_definition
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, exact_mmd, subsample_mmd
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.core.search.problem import Measures, Members
+from clustersplit_cli.core.search.solution import StagedSearch
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import (
@@ -31,7 +32,7 @@ from clustersplit_cli.pipeline.context import (
     width_candidates,
     workload,
 )
-from clustersplit_cli.pipeline.result import About, ByDefinition, SomeRows
+from clustersplit_cli.pipeline.result import About, ByDefinition, Searched, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     resolved_options,
 )
@@ -151,6 +152,22 @@ class LocalContext(ABC):
     def with_parts(self, found: LocalFound, parts: NDArray[Any]) -> LocalFound:
         """Other parts than a search found, measured."""
         return self.measure(parts, converged=found.converged)
+
+    @property
+    @abstractmethod
+    def search(self) -> StagedSearch[Any, Any]:
+        """The search for the parts that differ most."""
+
+    def explore(self) -> Any:
+        """See where starts lead."""
+        with self.watch.step("search"):
+            return self.search.explore()
+
+    def account(self, found: LocalFound) -> Searched:
+        """Measure where all starts ended."""
+        with self.watch.step("search"):
+            solution = self.search.account(found.end)
+        return Searched(solution.steps, solution.runs, solution.winner, solution.account)
 
     @abstractmethod
     def measure(self, parts: NDArray[Any], *, converged: bool = True) -> LocalFound:

@@ -22,21 +22,20 @@ from clustersplit_cli.core.constraints.quotas import Quotas
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.low_rank import LowRankKernel, make_low_rank
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
-from clustersplit_cli.core.search.groups import search_group_parts
+from clustersplit_cli.core.search.groups import GroupPartsSearch
 from clustersplit_cli.core.search.partition import (
     PartAssigner,
     evaluate_partition,
     measure,
     rest_squared,
 )
-from clustersplit_cli.core.search.partition_search import search_partition
-from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.core.search.partition_search import PartitionSearch
 from clustersplit_cli.core.severity import PartPath, Path, standardized
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import LocalContext, LocalFound, Parts, by_cbc
 from clustersplit_cli.pipeline.notices import about_convergence, about_parts
 from clustersplit_cli.pipeline.portrait import portray_parts
-from clustersplit_cli.pipeline.result import About, Notes, Searched
+from clustersplit_cli.pipeline.result import About, Notes
 from clustersplit_cli.pipeline.summarize import (
     summarize_counts,
 )
@@ -73,35 +72,29 @@ class LocalPartition(LocalContext):
             return make_low_rank(geometry, self.streams.low_rank, NARROW_RANK)
         return make_low_rank(geometry, self.streams.low_rank)
 
-    def explore(self) -> Solution:
-        """Search for the parts that differ most."""
-        options, held = self.options, self.kernel
-        common: dict[str, Any] = {
-            "restarts": options.restarts,
-            "max_iter": options.max_iter,
-            "effort": EFFORTS[options.effort],
-            "rng": self.streams.search,
-            "progress": self.progress,
-        }
-        with self.watch.step("search"):
-            if self.units is not None:
-                return search_group_parts(held.geometry, self.units, **common)
-            return search_partition(held.geometry, self.low_rank(), self.assigner, **common)
+    @cached_property
+    def search(self) -> PartitionSearch | GroupPartsSearch:
+        """The search, by exchanges of whole units where rows stay together."""
+        options, geometry = self.options, self.kernel.geometry
+        effort, rng, progress = EFFORTS[options.effort], self.streams.search, self.progress
+        restarts, most = options.restarts, options.max_iter
+        if self.units is not None:
+            return GroupPartsSearch(geometry, self.units, restarts, most, effort, rng, progress)
+        return PartitionSearch(
+            geometry, self.low_rank(), self.assigner, restarts, most, effort, rng, progress
+        )
 
-    def refine(self, explored: Solution) -> LocalFound:
-        """Measure the best partition."""
+    def refine(self, explored: Any) -> LocalFound:
+        """Refine the best partitions, and measure the best of all."""
+        search: Any = self.search
         with self.watch.step("search"):
-            measured = evaluate_partition(self.kernel.geometry, explored.labels, self.quotas.k)
-        return LocalFound(explored.labels, measured, explored.converged, explored)
-
-    def account(self, found: LocalFound) -> Searched:
-        """What the search said about its starts."""
-        solution: Solution = found.end
-        return Searched(solution.steps, solution.runs, solution.winner)
+            found = search.refine(explored)
+            measured = evaluate_partition(self.kernel.geometry, found.labels, self.quotas.k)
+        return LocalFound(found.labels, measured, found.best.converged, found)
 
     def find(self) -> Labels:
         """Search, for the parts alone."""
-        return self.explore().labels
+        return self.refine(self.explore()).labels
 
     def draw(self, strategy: str) -> Labels:
         """Draw parts that meet the quotas."""

@@ -44,7 +44,7 @@ from clustersplit_cli.pipeline.local.context import (
 from clustersplit_cli.pipeline.local.target import LocalTarget
 from clustersplit_cli.pipeline.notices import about_cells, about_convergence
 from clustersplit_cli.pipeline.portrait import portray
-from clustersplit_cli.pipeline.result import About, Notes, Searched, SomeRows
+from clustersplit_cli.pipeline.result import About, Notes, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     family_name,
     summarize_validation,
@@ -121,11 +121,6 @@ class LocalSplit(LocalContext):
             self.progress,
         )
 
-    def explore(self) -> Any:
-        """See where starts lead."""
-        with self.watch.step("search"):
-            return self.search.explore()
-
     def refine(self, explored: Any) -> LocalFound:
         """Refine the best splits; places among identical rows go to the lowest of them."""
         search: Any = self.search
@@ -145,13 +140,6 @@ class LocalSplit(LocalContext):
             with self.watch.step("measure"):
                 measured = evaluate(self.problem, members)
         return LocalFound(members.astype(np.int64), measured, end.best.converged, end)
-
-    def account(self, found: LocalFound) -> Searched:
-        """Measure where all starts ended."""
-        search: Any = self.search
-        with self.watch.step("search"):
-            solution = search.account(found.end)
-        return Searched(solution.steps, solution.runs, solution.winner, solution.account)
 
     def find(self) -> Members:
         """Search, for the split alone."""

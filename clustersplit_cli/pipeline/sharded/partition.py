@@ -19,7 +19,7 @@ from clustersplit_cli.core.geometry.low_rank import make_low_rank
 from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.partition import PartAssigner, State, measure, one_hot
-from clustersplit_cli.core.search.partition_search import sampled_quotas, search_partition
+from clustersplit_cli.core.search.partition_search import PartitionSearch, sampled_quotas
 from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.core.search.solution import Restart, Step
 from clustersplit_cli.core.severity import Path
@@ -86,16 +86,16 @@ class ShardedPartition(ShardedContext[FoundParts]):
             geometry = low_rank_geometry(factors, workers)
             unlike = len(set(self.quotas.shares)) > 1
             assigner = PartAssigner(quotas, workers, unlike)
-            solution = search_partition(
+            solution = PartitionSearch(
                 geometry,
                 make_low_rank(geometry, kernel.streams.low_rank),
                 assigner,
-                restarts=self.options.restarts,
-                max_iter=self.options.max_iter,
-                effort=EFFORTS[self.options.effort],
-                rng=kernel.streams.search,
-                progress=self.progress,
-            )
+                self.options.restarts,
+                self.options.max_iter,
+                EFFORTS[self.options.effort],
+                kernel.streams.search,
+                self.progress,
+            ).solve()
             state: State = measure(geometry, solution.labels[:, None], k, np.float64)
             prices = assigner.assign_in_order(state.costs()).prices[0]
             marks = one_hot(solution.labels[:, None], k, np.float64)

@@ -19,7 +19,7 @@ from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.geometry.dense import DenseGeometry
 from clustersplit_cli.core.geometry.symmetric import SymmetricMatrix
 from clustersplit_cli.core.parallel import pool
-from clustersplit_cli.core.search.groups import search_group_parts
+from clustersplit_cli.core.search.groups import GroupPartsSearch
 from clustersplit_cli.errors import InfeasibleError
 
 
@@ -55,14 +55,14 @@ def psi(K: np.ndarray, labels: np.ndarray) -> float:
 def search(K: np.ndarray, parts: GroupParts, seed: int = 0) -> Any:
     with pool(1) as workers:
         geometry = DenseGeometry(SymmetricMatrix.of(K), K.diagonal().copy(), workers)
-        return search_group_parts(
+        return GroupPartsSearch(
             geometry,
             parts,
             restarts=6,
             max_iter=50,
             effort=EFFORTS["normal"],
             rng=np.random.default_rng(seed),
-        )
+        ).solve()
 
 
 @given(st.data())

@@ -30,7 +30,7 @@ from clustersplit_cli.core.search.partition import (
     remeasure,
     without_empty_parts,
 )
-from clustersplit_cli.core.search.partition_search import draw_sample, search_partition
+from clustersplit_cli.core.search.partition_search import PartitionSearch, draw_sample
 from clustersplit_cli.core.search.swaps import polish_pairs, tournament
 from clustersplit_cli.errors import InfeasibleError
 
@@ -167,7 +167,7 @@ def test_a_search_ends_at_a_certified_fixed_point_with_a_falling_trace(
         fold_quotas(cells, 4) if parts is None else part_quotas(cells, parse_parts(parts), [Fraction(0)] * 4)
     )
     assigner = PartAssigner(quotas, workers, parts is not None)
-    found = search_partition(
+    found = PartitionSearch(
         geometry,
         make_low_rank(geometry, np.random.default_rng(0)),
         assigner,
@@ -175,7 +175,7 @@ def test_a_search_ends_at_a_certified_fixed_point_with_a_falling_trace(
         max_iter=100,
         effort=EFFORTS["normal"],
         rng=np.random.default_rng(0),
-    )
+    ).solve()
     np.testing.assert_array_equal(quotas.counts(found.labels), quotas.target)
     psi = [step.psi for step in found.steps]
     assert all(later <= earlier for earlier, later in pairwise(psi))
@@ -202,7 +202,7 @@ def test_the_best_partition_of_a_small_problem_is_found(workers: Workers) -> Non
     best = min(
         float(measure(geometry, labels[:, None], 3, np.float64).psi[0]) for labels in all_partitions(quotas)
     )
-    found = search_partition(
+    found = PartitionSearch(
         geometry,
         make_low_rank(geometry, np.random.default_rng(0)),
         PartAssigner(quotas, workers, False),
@@ -210,7 +210,7 @@ def test_the_best_partition_of_a_small_problem_is_found(workers: Workers) -> Non
         max_iter=100,
         effort=EFFORTS["normal"],
         rng=np.random.default_rng(0),
-    )
+    ).solve()
     assert found.steps[-1].psi == pytest.approx(best)
 
 
@@ -303,7 +303,7 @@ def test_a_start_that_leaves_a_part_empty_is_given_a_row(workers: Workers) -> No
     assert (np.stack([quotas.counts(filled[:, run]) for run in range(2)])[:, 0, 1] == 1).all()
     x = np.random.default_rng(0).normal(size=(8, 2))
     geometry = kernel_of(x, workers)
-    found = search_partition(
+    found = PartitionSearch(
         geometry,
         make_low_rank(geometry, np.random.default_rng(0)),
         PartAssigner(quotas, workers, permuting=True),
@@ -311,7 +311,7 @@ def test_a_start_that_leaves_a_part_empty_is_given_a_row(workers: Workers) -> No
         max_iter=50,
         effort=EFFORTS["fast"],
         rng=np.random.default_rng(0),
-    )
+    ).solve()
     assert np.isfinite([step.psi for step in found.steps]).all()
     assert all(np.isfinite(run.trace).all() for run in found.runs)
 
@@ -330,10 +330,10 @@ def test_many_rows_are_explored_on_a_sample_and_end_at_rest(workers: Workers) ->
     np.testing.assert_array_equal(
         sample.assigner.quotas.target.sum(axis=1), sample.assigner.quotas.cells.sizes
     )
-    found = search_partition(
+    found = PartitionSearch(
         *(geometry, low_rank, assigner),
         **{"restarts": 5, "max_iter": 200, "effort": EFFORTS["normal"], "rng": np.random.default_rng(0)},
-    )
+    ).solve()
     np.testing.assert_array_equal(quotas.counts(found.labels), quotas.target)
     measured = evaluate_partition(geometry, found.labels, 3)
     certificate = certify_partition(measured, found.labels, assigner, by_cbc=False)
@@ -349,7 +349,7 @@ def test_every_step_of_a_start_has_a_point_in_its_trace(workers: Workers) -> Non
         rng = np.random.default_rng(seed)
         quotas = fold_quotas(cells_of(rng.integers(0, 11, 60)), 5)
         geometry = linear_geometry(Features(rng.normal(size=(60, 3))), Kernel("cosine"), workers)
-        found = search_partition(
+        found = PartitionSearch(
             geometry,
             make_low_rank(geometry, np.random.default_rng(0)),
             PartAssigner(quotas, workers, False),
@@ -357,6 +357,6 @@ def test_every_step_of_a_start_has_a_point_in_its_trace(workers: Workers) -> Non
             max_iter=100,
             effort=EFFORTS["normal"],
             rng=rng,
-        )
+        ).solve()
         short += sum(len(run.trace) < run.iterations + 1 for run in found.runs)
     assert short == 0
