@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -115,6 +116,7 @@ def resolved_options(options: CheckedOptions, memory: MemoryPlan, kernel: Any) -
     }
 
 
+@cache
 def tool_versions() -> summary.ToolVersions:
     """Versions of everything that can change a result."""
     from importlib.metadata import version

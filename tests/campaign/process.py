@@ -92,8 +92,19 @@ def warm_up(place: Path) -> None:
                     import_module(name)
     with suppress(ImportError):
         import_module("distributed")
+    _keep_versions()
     gc.collect()
     gc.freeze()
+
+
+def _keep_versions() -> None:
+    """Look up once which libraries there are and of which version, CBC with a process of its own."""
+    from threadpoolctl import ThreadpoolController
+
+    from clustersplit_cli.pipeline.summarize import tool_versions
+
+    ThreadpoolController()  # it keeps the real paths
+    tool_versions()
 
 
 def _keep_parsers() -> None:
