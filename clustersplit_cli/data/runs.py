@@ -265,7 +265,7 @@ def _as_int64(values: NDArray[Any], path: Path) -> Indices:
 
 @dataclass(frozen=True)
 class PartitionRun:
-    """A directory of folds or named parts; attributes as of `Run`.
+    """A directory of folds or named parts; attributes as of `SplitRun`.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ from clustersplit_cli.pipeline.result import (
 )
 from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.progress import Progress, Stopwatch
-from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
 
 Found = TypeVar("Found")
@@ -153,7 +153,7 @@ class Context(Protocol[Found]):
     def differing(self, found: Found, parts: Any) -> SomeRows:
         """Rows that are in another part than in a given partition."""
 
-    def portrait(self, found: Found, random: RandomMMD) -> Portrait | PartsPortrait:
+    def portrait(self, found: Found, random: RandomMMD) -> Portrait:
         """Gather what an HTML report draws."""
 
     def about(self, *, searched: bool) -> About:

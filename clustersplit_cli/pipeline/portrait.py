@@ -1,29 +1,26 @@
-"""From a problem and a split of its rows to the portrait that the HTML report draws."""
+"""From rows and their parts to the portrait that the HTML report draws."""
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.constraints.cells import Labels
+from clustersplit_cli.core.constraints.quotas import SIDES, TRAIN, VAL
 from clustersplit_cli.core.geometry.features import Features, Floats
 from clustersplit_cli.core.geometry.protocol import Geometry
 from clustersplit_cli.core.mmd.witness import column_shifts
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.core.search.partition import measure
-from clustersplit_cli.core.search.problem import Members, Problem, discrepancy
+from clustersplit_cli.core.search.problem import Members
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.reports.portrait import (
     Category,
     ClassDistance,
     Distribution,
     FeatureShift,
-    PartShifts,
-    PartsPortrait,
     Portrait,
     RowMap,
     RowWitness,
@@ -35,7 +32,8 @@ FEATURES_SHOWN = 12
 DISTRIBUTIONS, BINS, OUTSIDE = 6, 24, 0.005
 """Columns whose values are drawn, their bins, and the share of values beyond them at each end."""
 CLASSES = 20
-ROWS_SHOWN = 8
+ROWS_SHOWN, ROWS_PER_PART = 8, 3
+"""Typical rows of either side, and of every fold or named part."""
 LONGEST_ID = 80
 _BLOCK_ROWS = 2048
 _DIGITS = 5
@@ -43,40 +41,77 @@ _DIGITS = 5
 
 def portray(
     dataset: Dataset,
-    problem: Problem,
+    geometry: Geometry,
     factors: Floats,
-    members: Members,
-    random: RandomMMD,
+    labels: Labels,
+    names: tuple[str, ...] | None,
+    random: NDArray[np.float64],
     workers: Workers,
     rng: np.random.Generator,
 ) -> Portrait:
-    """Draw the rows on a map and find what tells the two sides apart.
+    """Draw the rows on a map and find what tells the parts apart.
 
     Parameters
     ----------
     factors : (n, p), of a low-rank kernel whose leading directions make the map.
-    members : (n,)
+    labels : (n,)
+    names : of the parts; None for the two sides of a split.
+    random : (random partitions, values), as `Portrait` has them.
     rng : chooses the rows of the map if there are too many.
     """
-    witness = np.asarray(discrepancy(problem, members[:, None], np.float64).witness[:, 0])
-    train, val = np.flatnonzero(~members), np.flatnonzero(members)
-    shifts = column_shifts(Features(dataset.features), [(train, val)], [1.0], workers)
-    order = np.argsort(-np.abs(shifts), kind="stable")[:FEATURES_SHOWN]
-    by_witness = np.argsort(-witness, kind="stable")
-    shown = min(ROWS_SHOWN, len(witness) // 2)
+    is_split = names is None
+    names = SIDES if names is None else names
+    k = len(names)
+    witness = witness_of(geometry, labels, k, is_split=is_split)
+    compared = [VAL] if is_split else range(k)  # of two sides, one against the other says it all
+    shifts = np.stack(
+        [
+            column_shifts(
+                Features(dataset.features),
+                [(np.flatnonzero(labels != part), np.flatnonzero(labels == part))],
+                [1.0],
+                workers,
+            )
+            for part in compared
+        ]
+    )
+    order = np.argsort(-np.abs(shifts).max(axis=0), kind="stable")[:FEATURES_SHOWN]
+    if is_split:
+        by_witness = np.argsort(-witness, kind="stable")
+        shown = min(ROWS_SHOWN, len(witness) // 2)
+        typical = [by_witness[::-1][:shown], by_witness[:shown]]
+    else:
+        members = [np.flatnonzero(labels == part) for part in range(k)]
+        typical = [rows[np.argsort(-witness[rows], kind="stable")[:ROWS_PER_PART]] for rows in members]
+    towards = labels == (VAL if is_split else 0)
     return Portrait(
-        map=row_map(dataset, factors, members.astype(np.int64), witness, workers, rng, towards=members),
-        random_mmds=random.values,
+        map=row_map(dataset, factors, labels, witness, workers, rng, towards=towards),
+        names=names,
+        random=tuple(map(tuple, random.tolist())),
         features=tuple(
-            FeatureShift(dataset.feature_names[column], float(shifts[column])) for column in order
+            FeatureShift(dataset.feature_names[column], tuple(shifts[:, column].tolist())) for column in order
         ),
-        n_features=len(shifts),
-        like_val=rows_with_witness(dataset, members, witness, by_witness[:shown]),
-        like_train=rows_with_witness(dataset, members, witness, by_witness[::-1][:shown]),
-        distributions=distributions(dataset, members.astype(np.int64), 2, order[:DISTRIBUTIONS]),
-        classes=class_distances(dataset, problem.geometry, members.astype(np.int64), 2),
+        n_features=shifts.shape[1],
+        typical=tuple(rows_with_witness(dataset, labels, witness, rows) for rows in typical),
+        distributions=distributions(dataset, labels, k, order[:DISTRIBUTIONS]),
+        classes=class_distances(dataset, geometry, labels, k),
         class_word=class_word(dataset),
     )
+
+
+def witness_of(geometry: Geometry, labels: Labels, k: int, *, is_split: bool) -> NDArray[np.float64]:
+    """Mean kernel value of every row with its own part minus that with all others; shape (n,).
+
+    Of a split, that with validation rows minus that with training rows.
+    """
+    state = measure(geometry, labels[:, None], k, np.float64)
+    sums = state.sums[:, 0]
+    if is_split:
+        means = sums / state.sizes[0]
+        return np.asarray(means[:, VAL] - means[:, TRAIN])
+    own = np.take_along_axis(sums, labels[:, None], axis=1)[:, 0]
+    size = state.sizes[0][labels]
+    return np.asarray(own / size - (sums.sum(axis=1) - own) / (len(labels) - size))
 
 
 def distributions(
@@ -108,14 +143,14 @@ def class_word(dataset: Dataset) -> str:
 def class_distances(
     dataset: Dataset, geometry: Geometry, labels: NDArray[np.int64], k: int
 ) -> tuple[ClassDistance, ...]:
-    """Measure the parts against each other among the rows of each class alone."""
+    """Measure parts against all other rows, among the rows of each class alone."""
     word = class_word(dataset)
     if not word:
         return ()
     column = dataset.categories[word]
     sizes = np.bincount(column.codes * k + labels, minlength=len(column.values) * k).reshape(-1, k)
     chosen = np.argsort(-sizes.sum(axis=1), kind="stable")[:CLASSES]
-    own = [1] if k == 2 else range(k)  # of two sides, one against the rest is the other one too
+    own = [1] if k == 2 else range(k)  # of two parts, one against the rest is the other one too
     pairs = [(code, part) for code in chosen.tolist() for part in own]
     weights = np.zeros((len(labels), len(pairs)))
     for place, (code, part) in enumerate(pairs):
@@ -235,66 +270,3 @@ def _ids(dataset: Dataset, rows: NDArray[np.int64]) -> tuple[str, ...] | None:
 def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
     """Keep as many digits as a screen can show."""
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values.tolist())
-
-
-ROWS_PER_PART = 3
-
-
-def portray_parts(
-    dataset: Dataset,
-    geometry: Geometry,
-    factors: Floats,
-    names: tuple[str, ...],
-    labels: Labels,
-    random_rest: NDArray[np.float64],
-    workers: Workers,
-    rng: np.random.Generator,
-) -> PartsPortrait:
-    """Draw the rows on a map and find what tells the parts apart.
-
-    Parameters
-    ----------
-    factors, rng : as for `portray`.
-    labels : (n,)
-    random_rest : (random partitions, k), the MMD of each part with all other rows.
-    """
-    k = len(names)
-    witness = own_witness(geometry, labels, k)
-    shifts = np.stack(
-        [
-            column_shifts(
-                Features(dataset.features),
-                [(np.flatnonzero(labels != part), np.flatnonzero(labels == part))],
-                [1.0],
-                workers,
-            )
-            for part in range(k)
-        ]
-    )
-    order = np.argsort(-np.abs(shifts).max(axis=0), kind="stable")[:FEATURES_SHOWN]
-    members = [np.flatnonzero(labels == part) for part in range(k)]
-    typical = [rows[np.argsort(-witness[rows], kind="stable")[:ROWS_PER_PART]] for rows in members]
-    return PartsPortrait(
-        map=row_map(dataset, factors, labels, witness, workers, rng, towards=labels == 0),
-        names=names,
-        random_rest=tuple(map(tuple, random_rest.tolist())),
-        features=tuple(
-            PartShifts(dataset.feature_names[column], tuple(shifts[:, column].tolist())) for column in order
-        ),
-        n_features=shifts.shape[1],
-        typical=tuple(
-            chain.from_iterable(rows_with_witness(dataset, labels, witness, rows) for rows in typical)
-        ),
-        distributions=distributions(dataset, labels, k, order[:DISTRIBUTIONS]),
-        classes=class_distances(dataset, geometry, labels, k),
-        class_word=class_word(dataset),
-    )
-
-
-def own_witness(geometry: Geometry, labels: Labels, k: int) -> NDArray[np.float64]:
-    """Mean kernel value of every row with its own part minus that with all others; shape (n,)."""
-    state = measure(geometry, labels[:, None], k, np.float64)
-    sums = state.sums[:, 0]
-    own = np.take_along_axis(sums, labels[:, None], axis=1)[:, 0]
-    size = state.sizes[0][labels]
-    return np.asarray(own / size - (sums.sum(axis=1) - own) / (len(labels) - size))

@@ -14,7 +14,7 @@ from clustersplit_cli.pipeline.background import Background, Later
 from clustersplit_cli.pipeline.engine import Context, Engine, Found, Idle, Surveyed
 from clustersplit_cli.pipeline.result import RunResult, Searched
 from clustersplit_cli.pipeline.summarize import summarize
-from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import Report
 
 
@@ -24,7 +24,7 @@ class Run:
 
     parts: Any
     report: Report
-    portrait: Portrait | PartsPortrait | None = None
+    portrait: Portrait | None = None
 
 
 def run(

@@ -18,14 +18,14 @@ from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import OPTIONS
-from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
+from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.python.arguments import SplitInput, source_from
 from clustersplit_cli.python.words import PYTHON_NAMES
 from clustersplit_cli.reports.html import render_html
 from clustersplit_cli.verification.recorded import recorded_partition
 
 if TYPE_CHECKING:
-    from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+    from clustersplit_cli.reports.portrait import Portrait
     from clustersplit_cli.reports.summary import Report
 
 _ELSEWHERE = ("features", "label_file", "domain_file", "metadata", "memory", "threads")
@@ -62,7 +62,7 @@ def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any
     return source_from(X, said, options, stratify=stratify, columns=None, transformer=None, into=into)
 
 
-def portrait_of(source: SplitInput, labels: NDArray[np.int64], report: Report) -> Portrait | PartsPortrait:
+def portrait_of(source: SplitInput, labels: NDArray[np.int64], report: Report) -> Portrait:
     """Measure the result again, and gather what a page draws.
 
     Raises
@@ -74,15 +74,11 @@ def portrait_of(source: SplitInput, labels: NDArray[np.int64], report: Report) -
     if dataset.n_rows != len(labels):
         raise InputError(f"X has {dataset.n_rows} rows, and the report is about {len(labels)}", hint=_CURE)
     given = labels[dataset.rows]
-    if source.into is None:
-        with prepared_split(dataset, source.options) as split:
-            found = split.measure(given == 1)
-            _refuse_others(found.measured.mmd_squared, report)
-            return split.portrait(found)
-    with prepared_partition(dataset, source.options, source.into) as partition:
-        found = partition.measure(given)
-        _refuse_others(partition.measures(found).mmd_squared, report)
-        return partition.portrait(found)
+    with opened_local(dataset, source.options, source.into) as engine:
+        context = engine.prepare(engine.survey())
+        found = context.measure(given)
+        _refuse_others(context.measures(found).mmd_squared, report)
+        return context.portrait(found)
 
 
 _CURE = "pass the rows that were split, unchanged and in the same order"
@@ -97,9 +93,7 @@ def _refuse_others(squared: float, report: Report) -> None:
         )
 
 
-def page(
-    report: Report, portrait: Portrait | PartsPortrait, source: SplitInput, directory: Path | None
-) -> str:
+def page(report: Report, portrait: Portrait, source: SplitInput, directory: Path | None) -> str:
     """Render the page."""
     content = report.to_dict()
     stated = content["config"].get("features")

@@ -17,7 +17,7 @@ from clustersplit_cli.python.arguments import SplitInput, in_python_words
 from clustersplit_cli.reports.summary import Report
 
 if TYPE_CHECKING:
-    from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+    from clustersplit_cli.reports.portrait import Portrait
 
 Indices = NDArray[np.int64]
 MOST_ROWS_DRAWN = 10_000
@@ -171,7 +171,7 @@ class _Result:
         from clustersplit_cli.python.drawing import portrait_of
         from clustersplit_cli.reports.html import render_result
 
-        drawn: Portrait | PartsPortrait | None = None
+        drawn: Portrait | None = None
         source = self._source
         is_sparse = source is not None and hasattr(source.dataset.features, "indptr")
         if source is not None and not is_sparse and len(source.dataset.rows) <= MOST_ROWS_DRAWN:

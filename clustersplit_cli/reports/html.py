@@ -10,7 +10,7 @@ from clustersplit_cli.reports import html_words as constraint_words
 from clustersplit_cli.reports import html_words as part_words
 from clustersplit_cli.reports import html_words as words
 from clustersplit_cli.reports.html_page import render_page
-from clustersplit_cli.reports.portrait import Distribution, PartsPortrait, Portrait, RowMap
+from clustersplit_cli.reports.portrait import Distribution, Portrait, RowMap
 
 if TYPE_CHECKING:
     from clustersplit_cli.reports.summary import Report
@@ -22,9 +22,7 @@ COLOURS = ("#4c78a8", "#e8590c", "#54a24b", "#b279a2", "#eeca3b", "#72b7b2", "#f
 _CELL = "text-align:left;padding:1px 10px 1px 0;border:0;background:none"
 
 
-def render_html(
-    report: Mapping[str, Any], portrait: Portrait | PartsPortrait, *, title: str, command: str
-) -> str:
+def render_html(report: Mapping[str, Any], portrait: Portrait, *, title: str, command: str) -> str:
     """Render the page.
 
     Parameters
@@ -34,10 +32,10 @@ def render_html(
     title : what was split.
     command : the command that does the same again.
     """
-    if isinstance(portrait, PartsPortrait):
-        template, content = "parts.html", _of_parts(report, portrait)
-    else:
+    if report["parts"] is None:
         template, content = "report.html", _of_split(report, portrait)
+    else:
+        template, content = "parts.html", _of_parts(report, portrait)
     return render_page(
         template,
         report=report,
@@ -49,6 +47,7 @@ def render_html(
         certified=constraint_words.certificate_in_words(report),
         options=words.options_in_words(report["config"]),
         histograms=[_histogram(each) for each in portrait.distributions],
+        widest=max((abs(shift) for each in portrait.features for shift in each.shifts), default=0) or 1,
         furthest=max((mmd or 0.0 for each in portrait.classes for mmd in each.mmd), default=0.0) or 1.0,
         **content,
     )
@@ -63,7 +62,7 @@ def _of_split(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
     ]
     mmd = {
         "value": report["mmd"]["value"],
-        "random": portrait.random_mmds,
+        "random": [mmd for (mmd,) in portrait.random],
         "upper": None if bound is None else bound["mmd_upper"],
     }
     return {
@@ -80,12 +79,12 @@ def _of_split(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
     }
 
 
-def _of_parts(report: Mapping[str, Any], portrait: PartsPortrait) -> dict[str, Any]:
+def _of_parts(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
     """What only the page of folds or parts has."""
     part = part_words.kind_of_part(report)
     rest = {
         "value": [each["mmd_rest"] for each in report["parts"]["parts"]],
-        "random": portrait.random_rest,
+        "random": portrait.random,
     }
     sides = [{"name": name, "colour": None} for name in portrait.names]
     return {
@@ -97,7 +96,6 @@ def _of_parts(report: Mapping[str, Any], portrait: PartsPortrait) -> dict[str, A
         "tiles": part_words.parts_tiles(report),
         "cells": part_words.part_cells(report),
         "matrix": part_words.mmd_matrix(report, portrait),
-        "widest": max((abs(shift) for each in portrait.features for shift in each.shifts), default=0) or 1,
         "chart_data": {**_chart_data(report, portrait.map, part, sides), "rest": rest},
     }
 
@@ -152,7 +150,7 @@ def _chart_data(
     }
 
 
-def render_result(report: Report, title: str, portrait: Portrait | PartsPortrait | None) -> str:
+def render_result(report: Report, title: str, portrait: Portrait | None) -> str:
     """Render the key figures and, where there is a portrait, the map."""
     content = report.to_dict()
     tiles = words.tiles(content) if report.parts is None else words.parts_tiles(content)
@@ -160,7 +158,7 @@ def render_result(report: Report, title: str, portrait: Portrait | PartsPortrait
         f"<tr>{_cell(tile.name)}{_cell(tile.figure, bold=True)}{_cell(tile.remark)}</tr>" for tile in tiles
     )
     notes = "".join(f"<div>warning: {escape(notice.message)}</div>" for notice in report.warnings)
-    drawn = "" if portrait is None else _map(portrait)
+    drawn = "" if portrait is None else _map(portrait, is_split=report.parts is None)
     return (
         f'<div style="font-size:13px"><code>{escape(title)}</code>'
         f'<table style="border-collapse:collapse;margin:4px 0">{rows}</table>{notes}{drawn}</div>'
@@ -172,13 +170,11 @@ def _cell(text: str, *, bold: bool = False) -> str:
     return f'<td style="{_CELL}{weight}">{escape(text)}</td>'
 
 
-def _map(portrait: Portrait | PartsPortrait) -> str:
+def _map(portrait: Portrait, *, is_split: bool) -> str:
     """Dots in the colour of their part; of many rows, every so many."""
     rows = portrait.map
-    names: Sequence[str] = ("training", "validation")
-    colours: Sequence[str] = SIDES
-    if isinstance(portrait, PartsPortrait):
-        names, colours = portrait.names, COLOURS
+    names = ("training", "validation") if is_split else portrait.names
+    colours = SIDES if is_split else COLOURS
     places = _placed(rows)
     step = max(1, -(-len(places) // MOST_POINTS))
     paths, legend = [], []

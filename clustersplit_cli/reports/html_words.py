@@ -9,7 +9,7 @@ from typing import Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number, human_percent, printable
 from clustersplit_cli.reports.html_page import Tile
-from clustersplit_cli.reports.portrait import PartsPortrait
+from clustersplit_cli.reports.portrait import Portrait
 
 CELLS_SHOWN = 400
 HEAT_ROWS, HEAT_COLUMNS = 60, 30
@@ -345,14 +345,14 @@ def parts_tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
     )
 
 
-def mmd_matrix(report: Mapping[str, Any], portrait: PartsPortrait) -> tuple[MatrixRow, ...]:
+def mmd_matrix(report: Mapping[str, Any], portrait: Portrait) -> tuple[MatrixRow, ...]:
     """All MMDs between parts, and those with the rest, beside what random parts have."""
     parts, values = report["parts"]["parts"], report["parts"]["mmd"]
     largest = max((value for row in values for value in row), default=0.0) or 1.0
     farthest = max(each["mmd_rest"] for each in parts) or 1.0
     rows = []
     for place, (each, row) in enumerate(zip(parts, values, strict=True)):
-        random = [rest[place] for rest in portrait.random_rest]
+        random = [rest[place] for rest in portrait.random]
         mean = sum(random) / len(random)
         rows.append(
             MatrixRow(

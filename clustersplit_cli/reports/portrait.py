@@ -43,10 +43,10 @@ class RowMap:
 
 @dataclass(frozen=True)
 class FeatureShift:
-    """Mean on the validation side minus that on the training side, in standard deviations of the column."""
+    """Mean in every part, or in validation, minus that of all other rows, in standard deviations."""
 
     name: str
-    shift: float
+    shifts: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -92,53 +92,22 @@ class Portrait:
 
     Attributes
     ----------
-    random_mmds : the MMD of every random split behind the baseline.
+    names : of the parts.
+    random : for every random partition behind the baseline its MMD between the two sides; of folds and named
+        parts, that of each part with all other rows.
     features : the columns that differ most, the largest difference first.
     n_features : all columns there are.
-    like_val, like_train : the rows with the largest and the smallest witness, most extreme first.
+    typical : rows that look most like each part, the most typical first.
     distributions : of the columns that differ most.
     classes : of the column `class_word`, the most frequent first.
     """
 
     map: RowMap
-    random_mmds: tuple[float, ...]
+    names: tuple[str, ...]
+    random: tuple[tuple[float, ...], ...]
     features: tuple[FeatureShift, ...]
     n_features: int
-    like_val: tuple[RowWitness, ...]
-    like_train: tuple[RowWitness, ...]
-    distributions: tuple[Distribution, ...] = ()
-    classes: tuple[ClassDistance, ...] = ()
-    class_word: str = ""
-
-
-@dataclass(frozen=True)
-class PartShifts:
-    """Mean in every part minus that of all other rows, in standard deviations of the column."""
-
-    name: str
-    shifts: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class PartsPortrait:
-    """The same for folds and named parts.
-
-    Attributes
-    ----------
-    names : of the parts.
-    random_rest : for every random partition behind the baseline, the MMD of each part with all other rows.
-    features : the columns that differ most between parts, the largest difference first.
-    n_features : all columns there are.
-    typical : of every part, the rows with the largest witness.
-    distributions, classes, class_word : as of a split in two.
-    """
-
-    map: RowMap
-    names: tuple[str, ...]
-    random_rest: tuple[tuple[float, ...], ...]
-    features: tuple[PartShifts, ...]
-    n_features: int
-    typical: tuple[RowWitness, ...]
+    typical: tuple[tuple[RowWitness, ...], ...]
     distributions: tuple[Distribution, ...] = ()
     classes: tuple[ClassDistance, ...] = ()
     class_word: str = ""

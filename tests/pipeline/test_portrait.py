@@ -11,7 +11,7 @@ from clustersplit_cli.options import CheckedOptions, SplitOptions, check_options
 from clustersplit_cli.pipeline import portrait as portray
 from clustersplit_cli.pipeline.context import PartitionOptions
 from clustersplit_cli.pipeline.local.engine import partition, prepared_partition, prepared_split
-from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
+from clustersplit_cli.reports.portrait import Portrait
 
 N, D = 90, 5
 
@@ -60,9 +60,9 @@ def test_the_witness_is_the_difference_of_mean_kernel_values(dataset: Dataset) -
     expected = kernel[:, members].mean(axis=1) - kernel[:, ~members].mean(axis=1)
     np.testing.assert_allclose(portrait.map.witness, expected, atol=1e-5)
     order = np.argsort(-expected)
-    assert [row.row for row in portrait.like_val] == (2 * order[: portray.ROWS_SHOWN]).tolist()
-    assert [row.row for row in portrait.like_train] == (2 * order[::-1][: portray.ROWS_SHOWN]).tolist()
-    assert portrait.like_val[0].values == {"label": "xyz"[order[0] % 3]}
+    assert [row.row for row in portrait.typical[1]] == (2 * order[: portray.ROWS_SHOWN]).tolist()
+    assert [row.row for row in portrait.typical[0]] == (2 * order[::-1][: portray.ROWS_SHOWN]).tolist()
+    assert portrait.typical[1][0].values == {"label": "xyz"[order[0] % 3]}
 
 
 def test_the_features_that_differ_most_come_first(dataset: Dataset) -> None:
@@ -70,15 +70,15 @@ def test_the_features_that_differ_most_come_first(dataset: Dataset) -> None:
     first = portrait_of(dataset, members).features[0]
     column = dataset.features[:, 3]
     assert first.name == "d"
-    assert first.shift == pytest.approx((column[members].mean() - column[~members].mean()) / column.std())
+    assert first.shifts == (pytest.approx((column[members].mean() - column[~members].mean()) / column.std()),)
 
 
 def test_the_random_splits_are_those_of_the_report(dataset: Dataset) -> None:
     split = partition(dataset, options(), with_portrait=True)
     assert isinstance(split.portrait, Portrait)
     random = split.report.baselines.random
-    assert len(split.portrait.random_mmds) == random.n
-    assert np.mean(split.portrait.random_mmds) == pytest.approx(random.mmd_mean)
+    assert len(split.portrait.random) == random.n
+    assert np.mean(split.portrait.random) == pytest.approx(random.mmd_mean)
     again = portrait_of(dataset, np.isin(dataset.rows, split.parts.val))
     assert again == split.portrait
 
@@ -105,7 +105,7 @@ def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
 
     found = partition(dataset, options(gamma="0.05"), PartitionOptions(folds=3), with_portrait=True)
     portrait, labels = found.portrait, found.parts.labels
-    assert isinstance(portrait, PartsPortrait)
+    assert portrait is not None
     distances = ((dataset.features[:, None] - dataset.features[None]) ** 2).sum(axis=2)
     kernel = np.exp(-0.05 * distances)
     own = labels[:, None] == labels[None]
@@ -114,13 +114,13 @@ def test_parts_are_portrayed_against_definitions(dataset: Dataset) -> None:
     assert portrait.map.part == tuple(labels.tolist())
     first = np.flatnonzero(labels == 0)
     best = first[np.argsort(-expected[first])[:ROWS_PER_PART]]
-    assert [row.row for row in portrait.typical[:ROWS_PER_PART]] == (2 * best).tolist()
+    assert [row.row for row in portrait.typical[0]] == (2 * best).tolist()
     for feature in portrait.features:
         column = dataset.features[:, "abcde".index(feature.name)]
         for part, shift in enumerate(feature.shifts):
             inside = labels == part
             assert shift == pytest.approx((column[inside].mean() - column[~inside].mean()) / column.std())
-    assert np.shape(portrait.random_rest) == (20, 3)
+    assert np.shape(portrait.random) == (20, 3)
     with prepared_partition(dataset, options(gamma="0.05"), PartitionOptions(folds=3)) as context:
         geometry = context.kernel.geometry
         measured = evaluate_partition(geometry, labels, 3)
@@ -136,7 +136,7 @@ def test_values_and_distances_within_classes_are_those_of_their_definitions(
 ) -> None:
     if folds is None:
         labels = (np.arange(N) % 5 == 0).astype(np.int64)
-        found: Portrait | PartsPortrait = portrait_of(dataset, labels.astype(bool), gamma="0.05")
+        found: Portrait = portrait_of(dataset, labels.astype(bool), gamma="0.05")
     else:
         made = partition(dataset, options(gamma="0.05"), PartitionOptions(folds=folds), with_portrait=True)
         assert made.portrait is not None

@@ -15,7 +15,7 @@ from clustersplit_cli.data.publish import check_file_destination, recover, stage
 from clustersplit_cli.data.readers import load
 from clustersplit_cli.data.runs import SplitRun, is_partition_run, load_parts, load_run
 from clustersplit_cli.errors import InputError
-from clustersplit_cli.pipeline.local.engine import prepared_partition, prepared_split
+from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.reports.html import render_html
 from clustersplit_cli.reports.html_page import check_available
 from clustersplit_cli.verification.recorded import recorded_partition, report_of
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from clustersplit_cli.data.dataset import Dataset
     from clustersplit_cli.data.runs import PartitionRun
-    from clustersplit_cli.options import CheckedOptions
-    from clustersplit_cli.reports.portrait import PartsPortrait, Portrait
 
 
 def run(context: typer.Context) -> None:
@@ -57,28 +55,18 @@ def _page(run: SplitRun | PartitionRun, given: Mapping[str, Any], progress: Any)
     earlier = earlier_run(run.directory, content, given)
     dataset = load(earlier.request, progress)
     refuse_other_input(content, dataset)
-    portray = _portrait if isinstance(run, SplitRun) else _parts_portrait
-    portrait = portray(run, dataset, earlier.options, content, progress)
+    parts = [run.train, run.val] if isinstance(run, SplitRun) else list(run.parts.values())
+    _refuse_other_rows(run.directory, parts, dataset)
+    labels = np.zeros(dataset.n_rows, np.int64)
+    for part, rows in enumerate(parts):
+        labels[rows] = part
+    into = recorded_partition(content["config"])
+    with opened_local(dataset, earlier.options, into, progress=progress) as engine:
+        context = engine.prepare(engine.survey())
+        portrait = context.portrait(context.measure(labels[dataset.rows]))
     source = given["features"] or earlier.stated_features
     command = reproducing_command(content, source, run.directory)
     return render_html(content, portrait, title=source.name, command=command)
-
-
-def _portrait(run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any) -> Portrait:
-    _refuse_other_rows(run.directory, [run.train, run.val], dataset)
-    members: NDArray[np.bool_] = np.isin(dataset.rows, run.val)
-    with prepared_split(dataset, options, progress) as context:
-        return context.portrait(context.measure(members))
-
-
-def _parts_portrait(
-    run: Any, dataset: Dataset, options: CheckedOptions, content: Any, progress: Any
-) -> PartsPortrait:
-    _refuse_other_rows(run.directory, list(run.parts.values()), dataset)
-    into = recorded_partition(content["config"])
-    assert into is not None
-    with prepared_partition(dataset, options, into, progress) as context:
-        return context.portrait(context.measure(run.labels[dataset.rows]))
 
 
 def refuse_other_input(report: Mapping[str, Any], dataset: Dataset) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.certificate import (
     FixedPoint,
 )
@@ -32,12 +33,14 @@ from clustersplit_cli.pipeline.context import (
     width_candidates,
     workload,
 )
+from clustersplit_cli.pipeline.portrait import portray
 from clustersplit_cli.pipeline.result import About, ByDefinition, Searched, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     resolved_options,
 )
 from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.progress import Progress, Stopwatch
+from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import EngineSummary
 
 if TYPE_CHECKING:
@@ -197,6 +200,29 @@ class LocalContext(ABC):
         # The trace of a Nyström kernel, and with it the scatter, may be an estimate.
         error = SIGMAS * geometry.trace_error
         return ByDefinition(measured, self.kernel.memory.geometry, len(found.labels), error)
+
+    @property
+    @abstractmethod
+    def part_names(self) -> tuple[str, ...] | None:
+        """Names of folds or parts; None for the two sides of a split."""
+
+    @abstractmethod
+    def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:
+        """Measure random partitions."""
+
+    def portrait(self, found: LocalFound, random: RandomMMD | None = None) -> Portrait:
+        """Gather what an HTML report draws; random partitions not given are drawn anew, the same ones."""
+        random = random or self.random_baseline(None if self.part_names is None else found)
+        return portray(
+            self.dataset,
+            self.kernel.geometry,
+            self.low_rank().factors(np.arange(len(found.labels))),
+            found.labels,
+            self.part_names,
+            np.array(random.values)[:, None] if random.rest is None else random.rest,
+            self.workers,
+            np.random.default_rng(self.options.seed),
+        )
 
     def differing(self, found: LocalFound, parts: Labels) -> SomeRows:
         """Rows that are in another part than in a given partition."""

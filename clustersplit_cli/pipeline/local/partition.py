@@ -34,13 +34,11 @@ from clustersplit_cli.core.severity import PartPath, Path, standardized
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import LocalContext, LocalFound, Parts, by_cbc
 from clustersplit_cli.pipeline.notices import about_convergence, about_parts
-from clustersplit_cli.pipeline.portrait import portray_parts
 from clustersplit_cli.pipeline.result import About, Notes
 from clustersplit_cli.pipeline.summarize import (
     summarize_counts,
 )
 from clustersplit_cli.reports import summary
-from clustersplit_cli.reports.portrait import PartsPortrait
 
 MANY_ROWS, NARROW_RANK = 50_000, 128
 """Beyond so many rows starts of partitions descend on a kernel of this rank, to fit in memory."""
@@ -54,6 +52,11 @@ class LocalPartition(LocalContext):
 
     quotas: Quotas
     units: GroupParts | None
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of the parts."""
+        return self.quotas.names
 
     @property
     def idle_from(self) -> Idle:
@@ -169,21 +172,6 @@ class LocalPartition(LocalContext):
     def subsample(self, found: LocalFound) -> SubsampleEstimate | None:
         """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
         return self._subsample([np.flatnonzero(found.labels == part) for part in range(self.quotas.k)])
-
-    def portrait(self, found: LocalFound, random: RandomMMD | None = None) -> PartsPortrait:
-        """Gather what an HTML report draws; random partitions not given are drawn anew, the same ones."""
-        random = random or self.random_baseline(found)
-        assert random.rest is not None
-        return portray_parts(
-            self.dataset,
-            self.kernel.geometry,
-            self.low_rank().factors(np.arange(len(found.labels))),
-            self.quotas.names,
-            found.labels,
-            random.rest,
-            self.workers,
-            np.random.default_rng(self.options.seed),
-        )
 
     def about(self, *, searched: bool) -> About:
         """What the run rests on; options of a split in two are not among those used."""

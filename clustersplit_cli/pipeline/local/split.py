@@ -43,7 +43,6 @@ from clustersplit_cli.pipeline.local.context import (
 )
 from clustersplit_cli.pipeline.local.target import LocalTarget
 from clustersplit_cli.pipeline.notices import about_cells, about_convergence
-from clustersplit_cli.pipeline.portrait import portray
 from clustersplit_cli.pipeline.result import About, Notes, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     family_name,
@@ -51,7 +50,6 @@ from clustersplit_cli.pipeline.summarize import (
 )
 from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.reports import summary
-from clustersplit_cli.reports.portrait import Portrait
 
 PROGRAMMED_SPLITS = 10
 """Random splits, where each takes a program."""
@@ -72,6 +70,10 @@ class LocalSplit(LocalContext):
     problem: Problem
     requirements: Requirements
     target: LocalTarget | None = None
+
+    @property
+    def part_names(self) -> None:
+        """Two sides."""
 
     @property
     def idle_from(self) -> Idle:
@@ -282,18 +284,6 @@ class LocalSplit(LocalContext):
     def subsample(self, found: LocalFound) -> SubsampleEstimate | None:
         """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
         return self._subsample([np.flatnonzero(found.members), np.flatnonzero(~found.members)])
-
-    def portrait(self, found: LocalFound, random: RandomMMD | None = None) -> Portrait:
-        """Gather what an HTML report draws; random splits not given are drawn anew, the same ones."""
-        return portray(
-            self.dataset,
-            self.problem,
-            self.low_rank().factors(np.arange(self.problem.n)),
-            found.members,
-            random or self.random_baseline(),
-            self.workers,
-            np.random.default_rng(self.options.seed),
-        )
 
     def about(self, *, searched: bool) -> About:
         """What the run rests on."""
