@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_lapack_funcs
 
 from clustersplit_cli.core.constraints.cells import Cells
 from clustersplit_cli.core.geometry.features import Features
@@ -118,6 +117,8 @@ def _independent(
     features: Features, kernel: Kernel, known: NDArray[np.float64], drawn: NDArray[np.int64], least: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Those of the drawn pivots that say something new, and R^-T of what is left among them, RR'."""
+    from scipy.linalg import get_lapack_funcs  # takes longer to import than a small split to make
+
     rows, factors = features.take(drawn, np.float64), known[drawn]
     among = np.asarray(kernel.tile(rows, rows), dtype=np.float64) - factors @ factors.T
     least = max(least, LEAST_PIVOT * float(among.diagonal().max()))

@@ -12,7 +12,6 @@ from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from clustersplit_cli.errors import UsageError
 
@@ -74,6 +73,8 @@ def most_powerful(found: tuple[WidthPower, ...]) -> WidthPower:
 
 
 def _candidates(rows: Matrix, places: list[NDArray[np.int64]]) -> Iterator[WidthPower]:
+    from scipy.spatial.distance import cdist  # takes longer to import than a small split to make
+
     for kernel, metric in _DISTANCES.items():
         distances = cdist(rows, rows, metric)
         middle = float(np.median(distances[np.triu_indices(len(rows), k=1)]))
