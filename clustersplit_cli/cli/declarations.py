@@ -395,7 +395,7 @@ EVALUATE = Command(
             MODELS,
             "TEMPLATE",
             "Your own training instead, with {train} {val} {test} {params} {out}, and if wanted {features} "
-            "{adapt} {mixup} {seed} {domain}.",
+            "{adapt} {mixup} {weights} {seed} {domain}.",
         ),
         path("space", MODELS, "TOML", "With --command: the hyper-parameters to draw."),
         Option("timeout", MODELS, "seconds", "SECONDS", "With --command: the longest a trial may take."),
@@ -415,8 +415,9 @@ EVALUATE = Command(
             "texts",
             "NAME,...",
             "random, cluster-linear, cluster-rbf, cluster-laplacian, and kfold- before each; :joint or "
-            ":label after, for the cells; leave-one-domain-out; mix-up.",
-            default_in_words="all but some of the k-fold ones",
+            ":label after, for the cells; leave-one-domain-out; mix-up; target-lookalike, target-nearest and "
+            "weighted, which see E without labels.",
+            default_in_words="all but those of targets and some of the k-fold ones",
         ),
         integer(
             "folds",
@@ -429,10 +430,19 @@ EVALUATE = Command(
         choice(
             "select",
             EVALUATION,
-            "Choose by the mean over validation domains, or by the worst.",
-            "mean",
-            "worst",
+            "Choose by the mean over validation domains, by the worst, or by the worst less its distance to "
+            "the best.",
+            *("mean", "worst", "worst-gap"),
             default="mean",
+        ),
+        flag(
+            "curve",
+            EVALUATION,
+            "Also train on graded splits: accuracy against the MMD, read where the unseen domain is.",
+        ),
+        OPTIONS["target"].but(
+            panel=EVALUATION,
+            help="With --curve: rows without labels to estimate the accuracy on, a file or domain=NAME.",
         ),
         flag("refit", EVALUATION, "Also test chosen settings retrained on all development rows."),
         integer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,22 +12,39 @@ from clustersplit_cli.evaluation.protocol import Contest, Entry
 from clustersplit_cli.evaluation.trials import Record, Setting, TrainingSet, Trial
 from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
 
-MEAN, WORST = "mean", "worst"
-SELECTIONS = (MEAN, WORST)
 Scores = NDArray[np.float64]
+
+
+def _worst_gap(domains: Sequence[float]) -> float:
+    """The worst domain's score, minus how far the best is above it."""
+    return 2 * min(domains) - max(domains)
+
+
+MEAN = "mean"
+SELECTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    MEAN: lambda domains: float(np.mean(domains)),
+    "worst": min,
+    "worst-gap": _worst_gap,
+}
+"""How a setting's scores in several validation domains make one number to choose by."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of every setting, NaN where a trial failed: validation, and test on E."""
+    """Scores of every setting, NaN where a trial failed.
+
+    Attributes
+    ----------
+    val : what is chosen by.
+    mean : the mean over validation domains, which is that in most cases.
+    test : on E; NaN where E has no labels.
+    usable : settings that can be chosen.
+    """
 
     val: Scores
+    mean: Scores
     test: Scores
-
-    @property
-    def usable(self) -> NDArray[np.bool_]:
-        """Settings that can be chosen."""
-        return np.isfinite(self.val) & np.isfinite(self.test)
+    usable: NDArray[np.bool_]
 
 
 def score(entry: Entry, settings: Sequence[Setting], records: Mapping[str, Record], select: str) -> Scored:
@@ -36,21 +53,27 @@ def score(entry: Entry, settings: Sequence[Setting], records: Mapping[str, Recor
     Validation: over all validation domains of all folds, their mean, or the worst of them. Test: the mean
     over the models of all folds.
     """
-    val, test = [], []
-    for setting in settings:
+    val, mean, test = (np.full(len(settings), np.nan) for _ in range(3))
+    for place, setting in enumerate(settings):
         found = [records[Trial(training, setting).key] for training in entry.trainings]
-        domains = [
-            value
-            for record in found
-            for value in ((record.mixed if entry.mixed else record.val) or {}).values()
-        ]
+        domains = [value for record in found for value in _by_domain(entry, record)]
         if any(record.failed for record in found) or not domains:
-            val.append(np.nan)
-            test.append(np.nan)
             continue
-        val.append(min(domains) if select == WORST else float(np.mean(domains)))
-        test.append(float(np.mean([record.test for record in found])))
-    return Scored(np.array(val), np.array(test))
+        val[place], mean[place] = SELECTIONS[select](domains), SELECTIONS[MEAN](domains)
+        tested = [record.test for record in found if record.test is not None]
+        if tested:
+            test[place] = float(np.mean(tested))
+    usable = np.isfinite(val)
+    if not all(training.round.is_of_target for training in entry.trainings):
+        usable &= np.isfinite(test)
+    return Scored(val, mean, test, usable)
+
+
+def _by_domain(entry: Entry, record: Record) -> list[float]:
+    """What a strategy sees of a trial: its score in every validation domain."""
+    if entry.is_weighted:
+        return [] if record.weighted is None else [record.weighted]
+    return list(((record.mixed if entry.mixed else record.val) or {}).values())
 
 
 def choose(
@@ -69,12 +92,11 @@ def choose(
 
 
 def _run(contest: Contest, entry: Entry, scored: Scored, refit: Scores | None) -> EvaluationRun:
-    usable = scored.usable
-    if not usable.any():
+    usable, chosen = scored.usable, choice(scored)
+    if chosen is None:
         return EvaluationRun(
-            contest.round.domain, contest.round.repeat, entry.strategy, entry.mmd, *[None] * 6
+            contest.round.domain, contest.round.repeat, entry.strategy, entry.mmd, *[None] * 7
         )
-    chosen = int(np.argmax(np.where(usable, scored.val, -np.inf)))
     return EvaluationRun(
         domain=contest.round.domain,
         repeat=contest.round.repeat,
@@ -86,7 +108,13 @@ def _run(contest: Contest, entry: Entry, scored: Scored, refit: Scores | None) -
         refit=None if refit is None else _known(refit[chosen]),
         oracle=float(scored.test[usable].max()),
         rank_correlation=rank_correlation(scored.val[usable], scored.test[usable]),
+        validation_mean=float(scored.mean[chosen]),
     )
+
+
+def choice(scored: Scored) -> int | None:
+    """The setting with the best score; None where all failed."""
+    return int(np.argmax(np.where(scored.usable, scored.val, -np.inf))) if scored.usable.any() else None
 
 
 def _oracle(contest: Contest, entry: Entry, scored: Scored, refit: Scores | None) -> EvaluationRun:
@@ -96,7 +124,17 @@ def _oracle(contest: Contest, entry: Entry, scored: Scored, refit: Scores | None
     value = None if best is None else float(scored.test[best])
     retrained = None if refit is None or not np.isfinite(refit).any() else float(np.nanmax(refit))
     return EvaluationRun(
-        contest.round.domain, contest.round.repeat, ORACLE, None, best, None, value, retrained, value, None
+        contest.round.domain,
+        contest.round.repeat,
+        ORACLE,
+        mmd=None,
+        setting=best,
+        validation=None,
+        test=value,
+        refit=retrained,
+        oracle=value,
+        rank_correlation=None,
+        validation_mean=None,
     )
 
 

@@ -29,7 +29,7 @@ from clustersplit_cli.evaluation.rounds import Rows
 from clustersplit_cli.evaluation.trials import Record, TrainingSet, Trial, make_record
 
 REQUIRED = ("train", "val", "test", "params", "out")
-OPTIONAL = ("features", "adapt", "mixup", "seed", "domain")
+OPTIONAL = ("features", "adapt", "mixup", "weights", "seed", "domain")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _GRACE = 5.0
 """Seconds between asking a command to end and ending it."""
@@ -171,11 +171,13 @@ class CommandRunner:
             "test": self.positions[round_.test],
             "adapt": self.positions[round_.adapt],
             "mixup": pairs,
+            "weights": np.empty(0) if training.weights is None else training.weights,
         }
         paths = {name: folder / f"{name}.npy" for name in arrays}
         with self._lock:
             for name, path in paths.items():
-                if not path.exists():
+                # An earlier run may have had nothing to mix or to weigh.
+                if not path.exists() or np.load(path, mmap_mode="r").shape != arrays[name].shape:
                     aside = path.with_suffix(".part")
                     with aside.open("wb") as file:
                         np.save(file, arrays[name])
@@ -227,8 +229,8 @@ class CommandRunner:
 def read_metrics(path: Path, trial: Trial) -> dict[str, Any]:
     """Read what a training wrote: `{"val": {domain: accuracy}, "test": accuracy}`.
 
-    `val` may be one number; `mixup` is read as `val` is, where rows were to be mixed. Without
-    validation rows `val` is not asked for.
+    `val` may be one number; `mixup` is read as `val` is, where rows were to be mixed, and `weighted` is one
+    number, where rows have weights. Without rows to score on, `val` and `test` are not asked for.
 
     Raises
     ------
@@ -245,9 +247,10 @@ def read_metrics(path: Path, trial: Trial) -> dict[str, Any]:
         raise ValueError("its metrics are no JSON object")
     training = trial.training
     return {
-        "test": _share(content.get("test"), "test"),
+        "test": _share(content.get("test"), "test") if len(training.round.test) else None,
         "val": _by_domain(content.get("val"), "val") if len(training.val) else {},
         "mixed": _by_domain(content.get("mixup"), "mixup") if training.pairs is not None else None,
+        "weighted": None if training.weights is None else _share(content.get("weighted"), "weighted"),
     }
 
 

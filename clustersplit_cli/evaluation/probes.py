@@ -218,6 +218,9 @@ class Bench:
             return capped(rows, groups, data.rows, round_.rng(Chance.ROWS, number))
 
         self.train, self.val = some(training.train, 0), some(training.val, 1)
+        self.weights = training.weights
+        if self.weights is not None:
+            self.weights = self.weights[np.searchsorted(training.val, self.val)]
         self.test = some(round_.test, 2)
         project = Projection.fit(data.features[self.train])
         seen = project(data.features[self.train])
@@ -247,10 +250,14 @@ class Bench:
         mixed = None
         if self.pairs is not None:
             mixed = self._score_mixed(predicted[n_val + n_test :], self.pairs)
+        weighted = None
+        if self.weights is not None:
+            weighted = balanced_accuracy(predicted[:n_val], data.labels[self.val], self.weights)
         return make_record(
             trial,
             val=by_domain(predicted[:n_val], data.labels[self.val], data.domains[self.val], data.names),
             mixed=mixed,
+            weighted=weighted,
             test=balanced_accuracy(predicted[n_val : n_val + n_test], data.labels[self.test]),
             seconds=time.perf_counter() - began,
         )

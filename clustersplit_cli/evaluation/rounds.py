@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.dataset import Dataset
+from clustersplit_cli.data.dataset import Categories, Dataset, TargetRows
 from clustersplit_cli.errors import InputError, UsageError
 
 Rows = NDArray[np.int64]
@@ -22,6 +22,7 @@ class Chance(IntEnum):
     MIX = 2
     ADAPT = 3
     ROWS = 4
+    AIM = 5
 
 
 @dataclass(frozen=True)
@@ -33,24 +34,36 @@ class Arena:
     dataset : holds the rows; its categories are `label` and `domain`.
     labels, domains : (n,)
     names : of the domains.
+    target : rows without labels of where models will be used, if they were given.
     """
 
     dataset: Dataset
     labels: Rows
     domains: Rows
     names: tuple[str, ...]
+    target: TargetRows | None = None
 
     @classmethod
     def of(cls, dataset: Dataset) -> Arena:
-        """Take the labels and domains of a dataset."""
-        label, domain = dataset.categories["label"], dataset.categories["domain"]
-        if len(domain.values) < 2:
+        """Take the labels and domains of a dataset; one with a target needs no domains."""
+        label, target = dataset.categories["label"], dataset.target
+        domain = dataset.categories.get("domain") or Categories(np.zeros_like(label.codes), (ONLY_DOMAIN,))
+        if len(domain.values) < 2 and target is None:
             raise InputError(
                 f"there is only one domain, {domain.values[0]}: nothing is left to develop on without it",
                 hint="evaluate needs two domains or more; name their column with --domain",
             )
         names = tuple(str(value) for value in domain.values)
-        return cls(dataset, label.codes.astype(np.int64), domain.codes.astype(np.int64), names)
+        dataset = replace(dataset, categories={"label": label, "domain": domain}, target=None)
+        return cls(dataset, label.codes.astype(np.int64), domain.codes.astype(np.int64), names, target)
+
+    def unlabelled(self, round_: Round) -> TargetRows:
+        """The rows of E as they may be used before the test: without labels."""
+        if round_.is_of_target:
+            assert self.target is not None
+            return self.target
+        rows = round_.adapt if len(round_.adapt) else np.flatnonzero(self.domains == round_.place)
+        return TargetRows(np.ascontiguousarray(self.dataset.features[rows]), round_.domain, len(rows))
 
 
 @dataclass(frozen=True)
@@ -59,9 +72,9 @@ class Round:
 
     Attributes
     ----------
-    domain, place : name and code of the evaluation domain E.
+    domain, place : name and code of the evaluation domain E; for a target, the number of domains.
     development : rows of all other domains, ascending.
-    test : rows of E that models are tested on.
+    test : rows of E that models are tested on; none of a target, whose labels nobody knows.
     adapt : rows of E that may be used without their labels; none of them is tested on.
     """
 
@@ -73,15 +86,33 @@ class Round:
     test: Rows
     adapt: Rows
 
+    @property
+    def is_of_target(self) -> bool:
+        """Whether E is a target without labels."""
+        return not len(self.test)
+
     def rng(self, purpose: Chance, *more: int) -> np.random.Generator:
         """The stream of chances for a purpose."""
         return np.random.default_rng([self.seed, self.place, self.repeat, int(purpose), *more])
 
 
+ONLY_DOMAIN = "all"
+"""The domain of rows that have none."""
+
+
+def target_rounds(arena: Arena, repeats: int, seed: int) -> list[Round]:
+    """One round per repeat in which E is the target: all rows are for development, and none to test on."""
+    if arena.target is None:
+        return []
+    rows, none = np.arange(len(arena.labels)), np.empty(0, np.int64)
+    name, place = arena.target.name, len(arena.names)
+    return [Round(name, place, repeat, seed, rows, none, none) for repeat in range(repeats)]
+
+
 def make_rounds(
     arena: Arena, domains: tuple[str, ...] | None, repeats: int, seed: int, *, adapt: bool
 ) -> list[Round]:
-    """One round per evaluation domain and repeat.
+    """One round per evaluation domain and repeat; none where there is but one domain.
 
     Rows of E whose class no development row has cannot be predicted by anyone: they are not tested on.
 
@@ -91,7 +122,7 @@ def make_rounds(
     adapt : set half of E apart for adaptation.
     """
     rounds = []
-    for name in domains or arena.names:
+    for name in domains or (arena.names if len(arena.names) > 1 else ()):
         if name not in arena.names:
             raise UsageError(
                 f"--evaluation-domain {name}: there is no such domain",

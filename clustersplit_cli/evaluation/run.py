@@ -15,13 +15,14 @@ from clustersplit_cli.errors import TrialError
 from clustersplit_cli.evaluation import summarize
 from clustersplit_cli.evaluation.choosing import choose
 from clustersplit_cli.evaluation.commands import CommandRunner, Template
+from clustersplit_cli.evaluation.curve import CURVE_LEVELS, draw_curve
 from clustersplit_cli.evaluation.probes import ProbeData, probe_space
 from clustersplit_cli.evaluation.protocol import prepare, run_trials
-from clustersplit_cli.evaluation.rounds import Arena, Round, make_rounds
+from clustersplit_cli.evaluation.rounds import Arena, Round, make_rounds, target_rounds
 from clustersplit_cli.evaluation.space import Space
 from clustersplit_cli.evaluation.statistics import discrepancy_and_test
 from clustersplit_cli.evaluation.store import TrialStore
-from clustersplit_cli.evaluation.strategies import MIX_UP, REFERENCE, taking_part
+from clustersplit_cli.evaluation.strategies import MIX_UP, REFERENCE, WEIGHTED, taking_part
 from clustersplit_cli.evaluation.trials import Record
 from clustersplit_cli.evaluation.workers import ProbeRunner, Runner
 from clustersplit_cli.options import CheckedOptions
@@ -53,6 +54,7 @@ class EvaluationPlan:
     command: Template | None = None
     space: Space | None = None
     timeout: float | None = None
+    curve: bool = False
 
 
 def evaluate(
@@ -80,7 +82,8 @@ def evaluate(
     arena = Arena.of(dataset)
     adapt = plan.command is not None and plan.command.asks_for("adapt")
     rounds = make_rounds(arena, plan.domains, plan.repeats, options.seed, adapt=adapt)
-    strategies, notices = _strategies(plan, len(arena.names) - 1)
+    strategies, notices = _strategies(plan, len(arena.names) - bool(rounds))
+    rounds += target_rounds(arena, plan.repeats, options.seed)
     notices += _untested(arena, rounds)
     space = plan.space or probe_space(plan.probe or "")
     with TrialStore(directory, asked(dataset, options, plan), resume=resume, force=force) as store:
@@ -96,6 +99,7 @@ def evaluate(
                 search=plan.search,
                 folds=plan.folds,
                 refit=plan.refit,
+                levels=CURVE_LEVELS if plan.curve else (),
                 progress=progress,
             )
         with watch.step("train"):
@@ -109,8 +113,14 @@ def evaluate(
                 f"{trials.n_failed} of {trials.n_trials} trials failed; the first: {trials.failed[0].error}",
             )
         )
-    runs = choose(contests, records, plan.select, REFERENCE)
-    names = ("train", "refit") if plan.refit else ("train",)
+    known = [contest for contest in contests if not contest.round.is_of_target]
+    runs = choose(known, records, plan.select, REFERENCE)
+    names = (("train", "refit") if plan.refit else ("train",)) if known else ()
+    curve = None
+    if plan.curve:
+        most = None if plan.command is not None else plan.probe_rows
+        how: dict[str, Any] = {"select": plan.select, "reference": REFERENCE, "most_rows": most}
+        curve = draw_curve(contests, records, runs, **how)
     return EvaluationReport(
         schema_version=EVALUATION_SCHEMA_VERSION,
         command="evaluate",
@@ -130,6 +140,7 @@ def evaluate(
         protocols=tuple(summarize.protocol(name, runs, REFERENCE) for name in names),
         training_sets=summarize.training_sets(runs, REFERENCE),
         discrepancy=discrepancy_and_test(runs),
+        curve=curve,
         runs=tuple(runs),
         trials=trials,
         timing=Timing(dict(watch.steps), watch.total, peak_memory()),
@@ -177,6 +188,11 @@ def _strategies(plan: EvaluationPlan, n_development: int) -> tuple[tuple[str, ..
         kept = tuple(name for name in kept if name != MIX_UP)
         notices.append(
             Notice("no_mix_up", "mix-up is left out: the command has no {mixup} for the rows to mix")
+        )
+    if WEIGHTED in kept and plan.command is not None and not plan.command.asks_for("weights"):
+        kept = tuple(name for name in kept if name != WEIGHTED)
+        notices.append(
+            Notice("no_weights", "weighted is left out: the command has no {weights} for those of validation")
         )
     return kept, notices
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from clustersplit_cli.reports.evaluation.summary import (
     DiscrepancyAndTest,
     Estimate,
     EvaluationRun,
+    Sensitivity,
 )
 
 Values = NDArray[np.float64]
@@ -104,6 +107,65 @@ def p_value(table: Table) -> float | None:
     return float(2 * t.sf(abs(found.mean) / found.se, count - 1))
 
 
+POWER = 0.8
+"""The chance with which a gain should be seen."""
+WORTHWHILE = 0.02
+"""The gain that one would like to be able to see: two points."""
+MOST_MORE = 1000
+
+
+def sensitivity(gains: Table, level: float) -> Sensitivity:
+    """How small a gain a t-test would have shown, and how many more numbers two points would take.
+
+    Parameters
+    ----------
+    gains : of a strategy, whose spread is taken as given.
+    level : of the test.
+    """
+    means = np.array([group.mean() for group in gains.groups if len(group)])
+    count = len(means)
+    if count < 2:
+        return Sensitivity(None, None, None)
+    spread = float(means.std(ddof=1))
+    detectable = _needed(count, level) * spread / count**0.5
+    enough = bisect_left(
+        range(MOST_MORE + 1),
+        True,
+        key=lambda extra: _needed(count + extra, level) * spread <= WORTHWHILE * (count + extra) ** 0.5,
+    )
+    more = enough if enough <= MOST_MORE else None
+    if len(gains.values) == 1:  # the numbers are repeats
+        return Sensitivity(detectable, None, more)
+    return Sensitivity(detectable, more, _more_repeats(gains, level, spread))
+
+
+def _more_repeats(gains: Table, level: float, spread: float) -> int | None:
+    """Repeats that would do on the same domains: they shrink only what repeats differ by."""
+    groups = [group for group in gains.groups if len(group)]
+    count, repeats = len(groups), min(len(group) for group in groups)
+    allowed = (WORTHWHILE * count**0.5 / _needed(count, level)) ** 2
+    if spread**2 <= allowed:
+        return 0
+    if repeats < 2:
+        return None
+    within = float(np.mean([group.var(ddof=1) for group in groups]))
+    between = max(spread**2 - within / repeats, 0.0)
+    if between >= allowed:
+        return None
+    more = int(np.ceil(within / (allowed - between))) - repeats
+    return more if more <= MOST_MORE else None
+
+
+@cache
+def _needed(count: int, level: float) -> float:
+    """The mean, in standard errors, that a two-sided t-test of so many numbers sees with the wanted chance."""
+    from scipy.optimize import brentq
+    from scipy.stats import nct, t
+
+    critical = float(t.isf(level / 2, count - 1))
+    return float(brentq(lambda mean: nct.sf(critical, count - 1, mean) - POWER, 0.0, 50.0 * critical))
+
+
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     """Raise p-values for having asked several questions at once (Holm 1979).
 
@@ -182,7 +244,7 @@ def balanced_accuracy(
     total = np.bincount(labels, every)
     right = np.bincount(labels, every * (predicted == labels), minlength=len(total))
     there = total > 0
-    return float((right[there] / total[there]).mean())
+    return float((right[there] / total[there]).mean()) if there.any() else None
 
 
 def by_domain(

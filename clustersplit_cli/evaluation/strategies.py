@@ -21,19 +21,29 @@ from clustersplit_cli.core.baselines import (
 from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.mmd.evaluation import mean_kernel, side_norms
 from clustersplit_cli.core.search.problem import Members, Problem, evaluate
+from clustersplit_cli.core.severity import Scale
 from clustersplit_cli.data.dataset import Categories, Dataset
 from clustersplit_cli.data.subset import keep_rows
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.evaluation.rounds import Arena, Chance, Round
-from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.options import LOOKALIKE, NEAREST, CheckedOptions
 from clustersplit_cli.pipeline.context import PartitionOptions, Streams, requirements_of
+from clustersplit_cli.pipeline.local.context import LocalFound
 from clustersplit_cli.pipeline.local.engine import prepared_split
 from clustersplit_cli.pipeline.local.partition import LocalPartition
 from clustersplit_cli.pipeline.local.split import LocalSplit
+from clustersplit_cli.pipeline.local.target import LocalTarget, see_target
+from clustersplit_cli.pipeline.run import grade
 
 MIX_UP = "mix-up"
+AIMED = {"target-lookalike": LOOKALIKE, "target-nearest": NEAREST}
+"""Strategies that look at E without its labels, and their aims."""
+WEIGHTED = "weighted"
+GRADED = "graded"
+"""Splits of the curve: no strategy, since they are not chosen by."""
 JOINT, LABEL = "joint", "label"
 REFERENCE = f"random:{JOINT}"
+HARDEST = f"cluster-rbf:{JOINT}"
 WITH_CELLS = (
     "random",
     "cluster-linear",
@@ -48,6 +58,8 @@ KNOWN = (
     *(f"{name}:{cells}" for name in WITH_CELLS for cells in (JOINT, LABEL)),
     LEAVE_ONE_DOMAIN_OUT,
     MIX_UP,
+    *AIMED,
+    WEIGHTED,
 )
 DEFAULT = (
     REFERENCE,
@@ -72,16 +84,43 @@ class StrategySplit:
     folds : one (n,) array of validation members, or one per fold.
     mmd : between the sides, under the RBF kernel; the mean over folds.
     pairs : of validation rows to mix, for mix-up.
+    weights : of validation rows, with which they stand for E.
     """
 
     strategy: str
     folds: tuple[Members, ...]
     mmd: float
     pairs: Pairs | None = None
+    weights: NDArray[np.float64] | None = None
 
 
-def parse_strategies(texts: Sequence[str] | None) -> tuple[str, ...]:
-    """Read --strategy: names, or starts of names; the random reference always takes part."""
+@dataclass(frozen=True)
+class Reach:
+    """How far E is from the development rows, and how far apart their splits can be.
+
+    Attributes
+    ----------
+    mmd : between the development rows and E.
+    p_value : of the permutation test of both being of one distribution.
+    """
+
+    mmd: float
+    p_value: float
+    scale: Scale
+
+
+def graded(level: float) -> str:
+    """The name of a split of the curve."""
+    return f"{GRADED}:{level:g}"
+
+
+def parse_strategies(texts: Sequence[str] | None, *, with_curve: bool = False) -> tuple[str, ...]:
+    """Read --strategy: names, or starts of names; the random reference always takes part.
+
+    Parameters
+    ----------
+    with_curve : what its estimate is compared with takes part, unless others are named.
+    """
     words = [word.strip() for text in texts or () for word in text.split(",")]
     chosen = []
     for word in words:
@@ -89,7 +128,7 @@ def parse_strategies(texts: Sequence[str] | None) -> tuple[str, ...]:
         if not found:
             raise UsageError(f"--strategy '{word}' is unknown", hint=f"choose among {', '.join(KNOWN)}")
         chosen += found
-    return tuple(dict.fromkeys([REFERENCE, *(chosen or DEFAULT)]))
+    return tuple(dict.fromkeys([REFERENCE, *(chosen or (*DEFAULT, *[WEIGHTED] * with_curve))]))
 
 
 def taking_part(strategies: Sequence[str], n_domains: int) -> tuple[tuple[str, ...], list[str]]:
@@ -111,11 +150,14 @@ class Splitter:
     def __init__(
         self, arena: Arena, place: int, options: CheckedOptions, folds: int, stack: ExitStack
     ) -> None:
+        self.arena = arena
         self.development = keep_rows(arena.dataset, arena.domains != place)
         self.options = options
         self.folds = folds
         self._stack = stack
         self._contexts: dict[str, LocalSplit] = {}
+        self._targets: dict[bytes, LocalTarget] = {}
+        self._hardest: tuple[int, LocalSplit, LocalFound] | None = None
 
     @property
     def domains(self) -> Categories:
@@ -132,13 +174,57 @@ class Splitter:
             drawn = self._random(JOINT, round_)
             pairs = draw_pairs(drawn, round_.rng(Chance.MIX))
             return StrategySplit(strategy, (drawn,), self._mixed_mmd(drawn, pairs), pairs)
+        if strategy in AIMED:
+            target, chance = self._target(round_), round_.rng(Chance.AIM)
+            return self._measured(
+                strategy, [target.choose(AIMED[strategy], self.options.restarts, chance)]
+            )
+        if strategy == WEIGHTED:
+            drawn = self._random(JOINT, round_)
+            weights = self._target(round_).match(drawn).weights
+            return replace(self._measured(strategy, [drawn]), weights=weights)
         name, _, cells = strategy.partition(":")
         if name == "random":
             return self._measured(strategy, [self._random(cells, round_)])
         if name.startswith("kfold-"):
             return self._measured(strategy, self._partition(name.removeprefix("kfold-"), cells, round_))
+        if name == GRADED:
+            return self._measured(strategy, [self._grade(float(cells), round_)])
+        if strategy == HARDEST:
+            return self._measured(strategy, [self._found(round_)[1].members])
         context = self._context(name.removeprefix("cluster-"), cells, self._streams(round_))
         return self._measured(strategy, [context.find()])
+
+    def _grade(self, level: float, round_: Round) -> Members:
+        """Make a split of the curve: that of `cluster-rbf:joint` at another severity."""
+        context, best = self._found(round_)
+        here = context.at(level)
+        found = grade(here, best, here.random_baseline())[0] if here.options.is_graded else best
+        return found.members
+
+    def reach(self, round_: Round) -> Reach:
+        """Measure how far E is, without its labels."""
+        context, best = self._found(round_)
+        target = self._target(round_)
+        whole, _, _ = target.distances(best.members).roots()
+        return Reach(whole, target.test.p_value, Scale(context.random_baseline().mean, best.measured.mmd))
+
+    def _found(self, round_: Round) -> tuple[LocalSplit, LocalFound]:
+        """Search for the hardest split, once for all that is made of it in a round."""
+        if self._hardest is None or self._hardest[0] != round_.repeat:
+            context = self._context("rbf", JOINT, self._streams(round_))
+            self._hardest = round_.repeat, context, context.refine(context.explore())
+        return self._hardest[1:]
+
+    def _target(self, round_: Round) -> LocalTarget:
+        """Compare E with the development rows; E is the same in all repeats, unless half of it is drawn."""
+        key = round_.adapt.tobytes()
+        if key not in self._targets:
+            context, rows = self._context("rbf", JOINT), self.arena.unlabelled(round_)
+            raw, seed = self.development.features, round_.seed
+            found = see_target(context.kernel, context.problem, raw, rows, seed, context.workers)
+            self._targets = {key: found}
+        return self._targets[key]
 
     def _random(self, cells: str, round_: Round) -> Members:
         return SEEDED["random"](self._context("rbf", cells).strategy_context, round_.rng(Chance.SPLIT, 1))

@@ -13,6 +13,7 @@ from clustersplit_cli.evaluation.statistics import (
     over_groups,
     over_repeats,
     p_value,
+    sensitivity,
 )
 from clustersplit_cli.evaluation.trials import Record
 from clustersplit_cli.reports.evaluation.summary import (
@@ -21,6 +22,7 @@ from clustersplit_cli.reports.evaluation.summary import (
     EvaluationRun,
     FailedTrial,
     Protocol,
+    Sensitivity,
     StrategyScore,
     TrainingSetScore,
     TrialCounts,
@@ -47,7 +49,8 @@ def protocol(name: str, runs: Sequence[EvaluationRun], reference: str) -> Protoc
         for strategy in strategies
         if strategy != reference
     }
-    adjusted = holm({name: p_value(gain) for name, gain in gains.items() if name != ORACLE})
+    rivals = [name for name in gains if name != ORACLE]
+    adjusted = holm({name: p_value(gains[name]) for name in rivals})
     scores = []
     for strategy in strategies:
         numbers = collect(runs, strategy, tested)
@@ -55,17 +58,26 @@ def protocol(name: str, runs: Sequence[EvaluationRun], reference: str) -> Protoc
         if test is None:  # all its trials failed
             continue
         n_runs = sum(value is not None for value in numbers.values())
+        validated = collect(runs, strategy, lambda run: run.validation_mean)
+        optimism = over_groups(Table.of(minus(validated, numbers)))
         if strategy == reference:
             zero = Estimate(0.0, None)
-            scores.append(StrategyScore(strategy, n_runs, test, None, zero, None, "reference"))
+            scores.append(
+                StrategyScore(strategy, n_runs, test, None, zero, None, "reference", optimism, None)
+            )
             continue
         gain = over_groups(gains[strategy])
         closed = jackknife(gains[strategy], gap) if room.mean >= ROOM else None
         if closed is not None:
             se = closed.se if strategy != ORACLE else None
             closed = Estimate(100 * closed.mean, None if se is None else 100 * se)
-        word = "reference" if strategy == ORACLE else finding(gain, adjusted[strategy])
-        scores.append(StrategyScore(strategy, n_runs, test, gain, closed, adjusted.get(strategy), word))
+        p = adjusted.get(strategy)
+        word, seen = "reference", None
+        if strategy != ORACLE:
+            # The first of several questions is asked at this level (Holm).
+            seen = sensitivity(gains[strategy], LEVEL / len(rivals))
+            word = finding(gain, p)
+        scores.append(StrategyScore(strategy, n_runs, test, gain, closed, p, word, optimism, seen))
     return Protocol(name, room, tuple(scores), verdict(scores, room, reference))
 
 
@@ -126,11 +138,45 @@ def verdict(scores: Sequence[StrategyScore], room: Estimate, reference: str) -> 
             lines.append(line)
     if clusters and not any(score.finding in ("gains", "loses") for score in clusters):
         lines.append(f"no cluster split differs significantly from {reference} here: {_listed(clusters)}")
+    lines += _what_could_be_seen(clusters or rivals)
     others = [score for score in rivals if score not in clusters and score.finding == "gains"]
     if others and not no_room:
         best = max(others, key=lambda score: score.gain.mean if score.gain else 0.0)
         lines.append(f"{best.strategy} does better than {reference} too: {_gain(best)} points")
     return tuple(lines)
+
+
+def _what_could_be_seen(scores: Sequence[StrategyScore]) -> list[str]:
+    """Say what gain would have been seen, and what two points would take of the most precise comparison."""
+    known = [
+        (score.sensitivity.gain, score.strategy, score.sensitivity)
+        for score in scores
+        if score.sensitivity is not None and score.sensitivity.gain is not None
+    ]
+    if not known:
+        return ["one domain and one repeat cannot tell a gain from chance: add --repeats"] if scores else []
+    (least, name, seen), (most, other, _) = (
+        choose(known, key=lambda each: each[:2]) for choose in (min, max)
+    )
+    if name == other:
+        said = f"a gain of {points(least)} points or more of {name} would have been seen (80 % power)"
+    else:
+        said = (
+            f"a gain of {points(least)} points or more of {name} would have been seen (80 % power), "
+            f"of {other} one of {points(most)}"
+        )
+    return [said + _what_it_takes(seen)]
+
+
+def _what_it_takes(seen: Sensitivity) -> str:
+    """How many more domains or repeats would show two points."""
+    more = {"domain": seen.more_domains, "repeat": seen.more_repeats}
+    if 0 in more.values():
+        return ""
+    ways = [f"{count} more {name}{'s' * (count != 1)}" for name, count in more.items() if count is not None]
+    if not ways:
+        return "; no number of repeats would show two points"
+    return f"; two points would take {' or '.join(ways)}"
 
 
 def _line(score: StrategyScore, *, no_room: bool) -> str | None:

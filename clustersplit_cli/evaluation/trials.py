@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import Pairs
 from clustersplit_cli.evaluation.rounds import Chance, Round, Rows
@@ -32,12 +33,14 @@ class TrainingSet:
     ----------
     train, val : rows of the arena, ascending; together the development rows. No `val`: nothing to choose by.
     pairs : validation rows to mix, by rows of the arena; None: nothing is mixed.
+    weights : of validation rows, in their order, with which they stand for E; None: nothing is weighted.
     """
 
     round: Round
     train: Rows
     val: Rows
     pairs: Pairs | None = None
+    weights: NDArray[np.float64] | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -69,6 +72,7 @@ class Record:
     Attributes
     ----------
     val, mixed : by validation domain; `mixed` is None where nothing was to be mixed.
+    weighted : over all validation rows, by their weights; None where they have none.
     test : on the evaluation domain.
     error : in one line, if the trial failed.
     """
@@ -84,6 +88,7 @@ class Record:
     test: float | None
     seconds: float
     error: str | None = None
+    weighted: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -92,7 +97,9 @@ class Record:
 
     def answers(self, trial: Trial) -> bool:
         """Whether everything the trial is to be scored on was scored."""
-        return not self.failed and (self.mixed is not None or trial.training.pairs is None)
+        training = trial.training
+        is_mixed = self.mixed is not None or training.pairs is None
+        return not self.failed and is_mixed and (self.weighted is not None or training.weights is None)
 
 
 def make_record(
@@ -100,6 +107,7 @@ def make_record(
     *,
     val: dict[str, float] | None = None,
     mixed: dict[str, float] | None = None,
+    weighted: float | None = None,
     test: float | None = None,
     seconds: float = 0.0,
     error: str | None = None,
@@ -118,6 +126,7 @@ def make_record(
         test,
         seconds,
         error,
+        weighted,
     )
 
 

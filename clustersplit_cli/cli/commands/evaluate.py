@@ -57,9 +57,9 @@ def _run(features: Path, given: dict[str, Any]) -> None:
     if given["resume"] and given["force"]:
         raise UsageError("--resume goes on and --force starts over", hint="use one of them")
     directory = given["out"] or Path(f"{stem(features)}_evaluation")
-    request = replace(
-        read_request(features, {**given, "id": None, "stratify": None}), stratify=("label", "domain")
-    )
+    request = read_request(features, {**given, "id": None, "stratify": None})
+    if request.target is None:  # which alone needs no domains
+        request = replace(request, stratify=("label", "domain"))
     if is_vacant(resolve(directory)):
         check_destination(directory, force=False, inputs=inputs_of(request))
     if given["html"]:
@@ -108,7 +108,16 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> EvaluationPlan
                 f"{name} must be at least {least}, got {given[flag]}", hint=f"try {name} {least}"
             )
     if given["select"] not in SELECTIONS:
-        raise UsageError(f"--select '{given['select']}' is unknown", hint="choose mean or worst")
+        raise UsageError(
+            f"--select '{given['select']}' is unknown", hint=f"choose one of {', '.join(SELECTIONS)}"
+        )
+    if given["target"] is not None and not given["curve"]:
+        raise UsageError("--target is what --curve estimates the accuracy on", hint="add --curve")
+    if given["target"] in ("", "domain="):
+        raise UsageError(
+            f"--target '{given['target']}' names nothing",
+            hint="for example --target field.parquet or --target domain=sketch",
+        )
     template, space, probe = None, None, given["probe"]
     if given["command"] is not None:
         if probe is not None:
@@ -129,7 +138,7 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> EvaluationPlan
         raise UsageError(
             f"--timeout must be above 0, got {given['timeout']:g}", hint="for example --timeout 600"
         )
-    strategies = parse_strategies(given["strategy"])
+    strategies = parse_strategies(given["strategy"], with_curve=given["curve"])
     if given["folds"] is not None and not any(name.startswith("kfold-") for name in strategies):
         raise UsageError("--folds has no meaning without a k-fold strategy", hint="drop --folds")
     return EvaluationPlan(
@@ -146,6 +155,7 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> EvaluationPlan
         command=template,
         space=space,
         timeout=given["timeout"],
+        curve=given["curve"],
     )
 
 
@@ -165,6 +175,8 @@ def config_of(
         "strategies": list(plan.strategies),
         "folds": plan.folds,
         "select": plan.select,
+        "curve": plan.curve,
+        "target": None if dataset.target is None else dataset.target.name,
         "refit": plan.refit,
         "holdout": float(checked.holdout),
         "rounding": checked.rounding,

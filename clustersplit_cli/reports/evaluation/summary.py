@@ -34,12 +34,27 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Sensitivity:
+    """What gain could have been seen, with four chances in five, at the level of the test.
+
+    `gain` is the smallest one; null where one number tells nothing of chance. `more_domains` and
+    `more_repeats` are how many more of either, with all else as it is, would show a gain of two points; null
+    where no number would, or more than a thousand.
+    """
+
+    gain: float | None
+    more_domains: int | None
+    more_repeats: int | None
+
+
+@dataclass(frozen=True)
 class StrategyScore:
     """Models chosen by one strategy, tested on the evaluation domains.
 
     `test` is class-balanced accuracy, its standard error over repeats. `gain` is the difference to the
     random reference on the same rounds, its standard error over evaluation domains. `gap_closed` is the
-    gain as a percentage of what the oracle gains; null where the oracle gains next to nothing.
+    gain as a percentage of what the oracle gains; null where the oracle gains next to nothing. `optimism` is
+    the chosen model's validation accuracy less that on the evaluation domain, its standard error over these.
     """
 
     strategy: str
@@ -49,6 +64,8 @@ class StrategyScore:
     gap_closed: Estimate | None
     p_value: float | None
     finding: str  # reference | gains | loses | unclear
+    optimism: Estimate | None
+    sensitivity: Sensitivity | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,10 @@ class DiscrepancyAndTest:
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """One strategy in one round; null where no setting could be chosen."""
+    """One strategy in one round; null where no setting could be chosen.
+
+    `validation` is what the setting was chosen by, `validation_mean` its mean over validation domains.
+    """
 
     domain: str
     repeat: int
@@ -111,6 +131,62 @@ class EvaluationRun:
     refit: float | None
     oracle: float | None
     rank_correlation: float | None
+    validation_mean: float | None
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The splits of one severity: means over repeats, and the deviation of the accuracy."""
+
+    level: float
+    mmd: float
+    accuracy: float
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class DomainCurve:
+    """Accuracy over graded splits, of the settings that the reference chose, read where a domain is.
+
+    `mmd` is that of the development rows and the domain, `severity` its place between random splits (0) and
+    the hardest found (1): above 1 the curve ends before it. `error` is one standard error of `expected`:
+    what the estimate was off on the other domains, at least what chance explains. `observed` is the
+    accuracy there, null for a target. `scores` are validation accuracies of the model each strategy chose.
+    """
+
+    domain: str
+    is_target: bool
+    mmd: float
+    p_value: float
+    severity: float | None
+    points: tuple[CurvePoint, ...]
+    expected: float
+    error: float
+    observed: float | None
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class EstimatorScore:
+    """How an estimate of the accuracy on a domain that was left out compares with what was found there.
+
+    `name` is a strategy, whose validation accuracy it is, or `curve`. Standard errors are over domains.
+    """
+
+    name: str
+    n_runs: int
+    bias: Estimate
+    absolute: Estimate
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy against the MMD of graded splits, as an estimate for unseen domains."""
+
+    levels: tuple[float, ...]
+    domains: tuple[DomainCurve, ...]
+    estimators: tuple[EstimatorScore, ...]
+    verdict: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -149,6 +225,7 @@ class EvaluationReport(Readable):
     protocols: tuple[Protocol, ...]
     training_sets: tuple[TrainingSetScore, ...]
     discrepancy: DiscrepancyAndTest
+    curve: Curve | None
     runs: tuple[EvaluationRun, ...]
     trials: TrialCounts
     timing: Timing

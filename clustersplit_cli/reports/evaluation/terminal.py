@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from clustersplit_cli.reports.evaluation.summary import (
     Correlation,
+    Curve,
     Estimate,
     EvaluationReport,
     Protocol,
@@ -18,6 +19,8 @@ from clustersplit_cli.reports.terminal import render_notices, show
 if TYPE_CHECKING:
     from rich.console import Console
 
+CURVE_TITLE = "accuracy over graded splits, and read at MMD(S,E)"
+ESTIMATORS_TITLE = "estimates of the accuracy on E, less what was found there"
 TITLES = {
     "train": "models trained on T, tested on E",
     "refit": "chosen settings retrained on T and V, tested on E",
@@ -26,8 +29,8 @@ TITLES = {
 
 def render_evaluation(report: EvaluationReport, outputs: Sequence[Path] = (), *, console: Console) -> None:
     """Print the verdict's tables, the verdict, warnings and the paths written."""
-    domains = len({run.domain for run in report.runs})
-    repeats = len({run.repeat for run in report.runs})
+    domains = number_of_domains(report)
+    repeats = report.config["repeats"]
     who = report.config["probe"] or "your command"
     show(
         console,
@@ -42,12 +45,23 @@ def render_evaluation(report: EvaluationReport, outputs: Sequence[Path] = (), *,
         show(console, ("", ""))
         show(console, (TITLES[protocol.name], "bold"))
         _table(protocol_rows(protocol), console)
-    show(console, ("", ""))
-    show(console, ("what the training sets allow, and how well validation ranks settings", "bold"))
-    _table(training_rows(report), console)
+    if report.training_sets:
+        show(console, ("", ""))
+        show(console, ("what the training sets allow, and how well validation ranks settings", "bold"))
+        _table(training_rows(report), console)
+    if report.curve is not None:
+        show(console, ("", ""))
+        show(console, (CURVE_TITLE, "bold"))
+        _table(curve_rows(report.curve), console)
+    if report.curve is not None and report.curve.estimators:
+        show(console, ("", ""))
+        show(console, (ESTIMATORS_TITLE, "bold"))
+        _table(estimator_rows(report.curve), console)
     show(console, ("", ""))
     for line in correlation_lines(report):
         show(console, (line, ""))
+    for line in report.curve.verdict if report.curve else ():
+        show(console, ("curve: ", "bold cyan"), (printable(line), ""))
     for protocol in report.protocols:
         for line in protocol.verdict:
             lead = "verdict: " if protocol.name == "train" else "verdict, retrained: "
@@ -57,15 +71,22 @@ def render_evaluation(report: EvaluationReport, outputs: Sequence[Path] = (), *,
         show(console, ("wrote ", "dim"), (printable(path), ""))
 
 
+def number_of_domains(report: EvaluationReport) -> int:
+    """How many were left out, and targets."""
+    curves = report.curve.domains if report.curve else ()
+    return len({run.domain for run in report.runs} | {found.domain for found in curves})
+
+
 def protocol_rows(protocol: Protocol) -> list[list[str]]:
     """The main table: one row per strategy."""
-    rows = [["strategy", "runs", "test accuracy", "gain", "gap closed", "p"]]
+    rows = [["strategy", "runs", "test accuracy", "optimism", "gain", "gap closed", "p"]]
     for score in protocol.strategies:
         rows.append(
             [
                 score.strategy,
                 str(score.n_runs),
                 percent(score.test, "%"),
+                "" if score.optimism is None else percent(score.optimism, signed=True),
                 "" if score.gain is None else percent(score.gain, signed=True),
                 "" if score.gap_closed is None else share(score.gap_closed),
                 "" if score.p_value is None else probability(score.p_value),
@@ -85,6 +106,38 @@ def training_rows(report: EvaluationReport) -> list[list[str]]:
                 "" if score.difference is None else percent(score.difference, signed=True),
                 "" if score.rank_correlation is None else _number(score.rank_correlation, 2),
                 _number(score.mmd, 3),
+            ]
+        )
+    return rows
+
+
+def curve_rows(curve: Curve) -> list[list[str]]:
+    """Accuracy of the random reference's choice at every severity, and what it says of E: one row per E."""
+    levels = [f"severity {level:g}" for level in curve.levels]
+    rows = [["evaluation domain", *levels, "severity of E", "expected", "observed"]]
+    for found in curve.domains:
+        rows.append(
+            [
+                found.domain,
+                *(percent(Estimate(point.accuracy, point.sd), "%") for point in found.points),
+                "" if found.severity is None else f"{found.severity:.2f}",
+                percent(Estimate(found.expected, found.error), "%"),
+                "unknown" if found.observed is None else percent(Estimate(found.observed, None), "%"),
+            ]
+        )
+    return rows
+
+
+def estimator_rows(curve: Curve) -> list[list[str]]:
+    """What every estimate of the accuracy on E was off."""
+    rows = [["estimate", "runs", "bias", "mean absolute error"]]
+    for found in curve.estimators:
+        rows.append(
+            [
+                found.name,
+                str(found.n_runs),
+                percent(found.bias, signed=True),
+                percent(found.absolute),
             ]
         )
     return rows
