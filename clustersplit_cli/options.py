@@ -603,6 +603,15 @@ def parse_number(text: str, flag: str, example: str) -> float:
         raise UsageError(f"{flag} '{text}' is not a number", hint=f"for example {flag} {example}") from None
 
 
+def check_target(target: str | None) -> None:
+    """Refuse a target that is none."""
+    if target in ("", "domain="):
+        raise UsageError(
+            f"--target '{target}' names nothing",
+            hint="for example --target field.parquet or --target domain=sketch",
+        )
+
+
 def _check_aim(options: SplitOptions) -> None:
     """Refuse an aim without a target, and a target that is none."""
     if options.target is None:
@@ -612,11 +621,7 @@ def _check_aim(options: SplitOptions) -> None:
                 f"{' and '.join(idle)} needs the rows of a target",
                 hint="add --target FILE, or --target domain=NAME",
             )
-    elif options.target in ("", "domain="):
-        raise UsageError(
-            f"--target '{options.target}' names nothing",
-            hint="for example --target field.parquet or --target domain=sketch",
-        )
+    check_target(options.target)
     if options.aim != WORST and options.certify == "always" and options.aim != LOOKALIKE:
         raise UsageError(
             f"--certify always has no program to solve for --aim {options.aim}", hint="drop --certify"

@@ -2,8 +2,8 @@
 
     python -m benchmarks.evidence.curve [--runs DIR] [--jobs N] [--only NAME ...] [--write]
 
-`clustersplit evaluate --curve` on the seven shared datasets, every domain left out in turn. Trials are kept in
-DIR (default build/curve), so that an interrupted run goes on where it ended. What it found is kept in
+`clustersplit evaluate --curve` on the seven shared datasets, every domain left out in turn. Trials are kept
+in DIR (default build/curve), so that an interrupted run goes on where it ended. What it found is kept in
 curve.json beside this file, dataset by dataset; --write puts the table into the page from there alone.
 Seed 0: the same seed gives the same table.
 """
@@ -35,7 +35,7 @@ NAMES = {
 }
 STRATEGIES = "random:joint,cluster-rbf:joint,leave-one-domain-out,weighted,target-lookalike,target-nearest"
 OPTIONS = (
-    *("--probe", "mixed", "--search", "12", "--repeats", "3", "--seed", "0", "--refit", "--curve"),
+    *("--probe", "mixed", "--search", "12", "--repeats", "2", "--seed", "0", "--refit", "--curve"),
     *("--standardize", "zscore", "--restarts", "4", "--strategy", STRATEGIES),
 )
 ROWS = {
@@ -48,13 +48,14 @@ ROWS = {
     "curve": "accuracy over graded splits, read at MMD(S,E)",
 }
 ABOUT = (
-    "What `python -m benchmarks.evidence.curve` found, by dataset. `curve` is that of report.json of `clustersplit "
-    "evaluate --curve`: for every domain that was left out (E) the accuracy over graded splits, what it says of E "
-    "and what was found there; `estimators` are the mean error and mean absolute error of every estimate. "
-    "`protocols` are the tables of gains over random:joint, and `runs` one line per domain, repeat and strategy: "
-    "validation_mean is the validation accuracy of the chosen setting, test its accuracy on E, refit that after "
-    "retraining on all development rows, oracle the best of all settings on E with the same training rows. Class-"
-    "balanced accuracies between 0 and 1."
+    "What `python -m benchmarks.evidence.curve` found, by dataset. `curve` is that of report.json of "
+    "`clustersplit evaluate --curve`: for every domain that was left out (E) the accuracy over graded "
+    "splits, what it says of E and what was found there; `estimators` are the mean error and mean "
+    "absolute error of every estimate. `protocols` are the tables of gains over random:joint, and "
+    "`runs` one line per domain, repeat and strategy: validation_mean is the validation accuracy of the "
+    "chosen setting, test its accuracy on E, refit that after retraining on all development rows, "
+    "oracle the best of all settings on E with the same training rows. Class-balanced accuracies "
+    "between 0 and 1."
 )
 OF_RUNS = ("domain", "repeat", "strategy", "mmd", "validation_mean", "test", "refit", "oracle")
 
@@ -123,8 +124,8 @@ def coverage(found: dict[str, Any]) -> str:
     within = [sum(value <= errors for value in off) for errors in (1, 2)]
     beyond = sum(each["severity"] is not None and each["severity"] > 1 for each in curves)
     return (
-        f"Of {len(curves)} domains, {within[0]} have the accuracy that the curve gives within one stated error and "
-        f"{within[1]} within two; {beyond} lie beyond the hardest split (severity above 1). "
+        f"Of {len(curves)} domains, {within[0]} have the accuracy that the curve gives within one stated "
+        f"error and {within[1]} within two; {beyond} lie beyond the hardest split. "
         f"{sum(dataset['trials'] for dataset in found.values()):,} trainings, "
         f"{sum(dataset['failed'] for dataset in found.values())} failed."
     )

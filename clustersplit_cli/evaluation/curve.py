@@ -193,6 +193,8 @@ def _verdict(
     for found in domains:
         if found.is_target:
             yield from _of_target(found, reference)
+            if len(domains) - 1 < FEWEST_KNOWN:
+                yield "± is chance alone: it takes two domains or more to see how far off such a curve is"
     by_name = {found.name: found for found in estimators}
     if CURVE not in by_name or reference not in by_name:
         return

@@ -166,34 +166,32 @@ class Splitter:
 
     def split(self, strategy: str, round_: Round) -> StrategySplit:
         """Part the development rows by the strategy, with the chances of the round."""
-        if strategy == LEAVE_ONE_DOMAIN_OUT:
-            names = [str(value) for value in self.domains.values]
-            members = [leave_one_out(self.domains.codes, self.domains.values, name) for name in names]
-            return self._measured(strategy, members)
         if strategy == MIX_UP:
             drawn = self._random(JOINT, round_)
             pairs = draw_pairs(drawn, round_.rng(Chance.MIX))
             return StrategySplit(strategy, (drawn,), self._mixed_mmd(drawn, pairs), pairs)
-        if strategy in AIMED:
-            target, chance = self._target(round_), round_.rng(Chance.AIM)
-            return self._measured(
-                strategy, [target.choose(AIMED[strategy], self.options.restarts, chance)]
-            )
         if strategy == WEIGHTED:
             drawn = self._random(JOINT, round_)
             weights = self._target(round_).match(drawn).weights
             return replace(self._measured(strategy, [drawn]), weights=weights)
+        return self._measured(strategy, self._fold_members(strategy, round_))
+
+    def _fold_members(self, strategy: str, round_: Round) -> list[Members]:
+        """The validation rows of every fold."""
         name, _, cells = strategy.partition(":")
+        if strategy == LEAVE_ONE_DOMAIN_OUT:
+            names = [str(value) for value in self.domains.values]
+            return [leave_one_out(self.domains.codes, self.domains.values, name) for name in names]
+        if strategy in AIMED:
+            target, chance = self._target(round_), round_.rng(Chance.AIM)
+            return [target.choose(AIMED[strategy], self.options.restarts, chance)]
+        if name == GRADED or strategy == HARDEST:
+            return [self._grade(float(cells) if name == GRADED else 1.0, round_)]
         if name == "random":
-            return self._measured(strategy, [self._random(cells, round_)])
+            return [self._random(cells, round_)]
         if name.startswith("kfold-"):
-            return self._measured(strategy, self._partition(name.removeprefix("kfold-"), cells, round_))
-        if name == GRADED:
-            return self._measured(strategy, [self._grade(float(cells), round_)])
-        if strategy == HARDEST:
-            return self._measured(strategy, [self._found(round_)[1].members])
-        context = self._context(name.removeprefix("cluster-"), cells, self._streams(round_))
-        return self._measured(strategy, [context.find()])
+            return self._partition(name.removeprefix("kfold-"), cells, round_)
+        return [self._context(name.removeprefix("cluster-"), cells, self._streams(round_)).find()]
 
     def _grade(self, level: float, round_: Round) -> Members:
         """Make a split of the curve: that of `cluster-rbf:joint` at another severity."""

@@ -158,7 +158,9 @@ def _what_could_be_seen(scores: Sequence[StrategyScore]) -> list[str]:
     (least, name, seen), (most, other, _) = (
         choose(known, key=lambda each: each[:2]) for choose in (min, max)
     )
-    if name == other:
+    if least > 1:
+        said = "the domains differ so much that no gain would have been seen (80 % power)"
+    elif name == other:
         said = f"a gain of {points(least)} points or more of {name} would have been seen (80 % power)"
     else:
         said = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from clustersplit_cli.errors import UsageError
-from clustersplit_cli.python.arguments import in_python_words, prepared, warn_of
+from clustersplit_cli.python.arguments import TARGET, in_python_words, prepared, warn_of
 from clustersplit_cli.python.display import progress_of
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def compare(
 def evaluate(
     X: Any,
     y: Any,
-    domains: Any,
+    domains: Any = None,
     *,
     h: float | str | None = None,
     test_size: float | str | None = None,
@@ -336,7 +336,9 @@ def evaluate(
     strategies: Sequence[str] | None = None,
     evaluation_domains: Sequence[str | int] | None = None,
     folds: int | None = None,
-    select: Literal["mean", "worst"] = "mean",
+    select: Literal["mean", "worst", "worst-gap"] = "mean",
+    curve: bool = False,
+    target: Any = None,
     refit: bool = False,
     gamma: float | str | None = None,
     standardize: Standardize = "none",
@@ -372,7 +374,8 @@ def evaluate(
     y : array of shape (n,) or str
         One label per row, or the name of a column of X.
     domains : array of shape (n,) or str
-        One domain per row, or the name of a column of X. Each is set aside in turn.
+        One domain per row, or the name of a column of X. Each is set aside in turn. May be left out with a
+        target.
     h : float or str, default 0.2
         Share of validation rows. Text such as '0.29' or '1/3' is taken exactly.
     test_size : float or str, optional
@@ -390,13 +393,21 @@ def evaluate(
         Repeats with other settings, splits and seeds.
     strategies : list of str, optional
         Among 'random', 'cluster-linear', 'cluster-rbf', 'kfold-' before each, ':joint' or ':label' after for
-        the cells, 'leave-one-domain-out' and 'mix-up'. By default all but some of the k-fold ones.
+        the cells, 'leave-one-domain-out' and 'mix-up', and 'target-lookalike', 'target-nearest' and
+        'weighted', which see the domain set aside without its labels. By default all but those and some of
+        the k-fold ones; 'weighted' too with `curve`.
     evaluation_domains : list of str or int, optional
         Evaluate on these domains only. By default all in turn.
     folds : int, optional
         Folds of the k-fold strategies. By default 1 / h.
-    select : {'mean', 'worst'}, default 'mean'
-        Choose by the mean over validation domains, or by the worst.
+    select : {'mean', 'worst', 'worst-gap'}, default 'mean'
+        Choose by the mean over validation domains, by the worst, or by the worst less its distance to the
+        best.
+    curve : bool, default False
+        Also train on graded splits: accuracy against the MMD, read where each domain that was set aside is.
+    target : array of shape (m, d), table or the like, optional
+        With `curve`: rows without labels of where models will be used, with the features of X, to estimate
+        the accuracy on.
     refit : bool, default False
         Also test chosen settings retrained on all development rows.
     gamma : float or str, optional
@@ -478,9 +489,10 @@ def evaluate(
             "evaluation_domain": None if evaluation_domains is None else [*map(str, evaluation_domains)],
             "jobs": available_cores() if n_jobs == -1 else n_jobs,
         }
-        given |= {**said, **dict.fromkeys(("command", "space", "timeout", "exclude"))}
-        source = prepared({**given, "n_jobs": None, "stratify": "label,domain"})
-        plan = plan_of(given, source.options)
+        given |= {**said, **dict.fromkeys(("command", "space", "timeout", "exclude")), "impute": "none"}
+        stratify = "label" if domains is None and target is not None else "label,domain"
+        source = prepared({**given, "n_jobs": None, "stratify": stratify})
+        plan = plan_of({**given, "target": None if target is None else TARGET}, source.options)
         dataset = _named_by_content(source.dataset)
         with temporary_folder() as folder:
             directory = Path(folder) / "evaluation" if out is None else Path(out)
@@ -510,7 +522,8 @@ def _named_by_content(dataset: Dataset) -> Dataset:
 
     features: Any = dataset.features
     digest = hashlib.sha256(repr((features.shape, features.dtype.str)).encode())
-    for array in (features, *(column.codes for column in dataset.categories.values())):
+    of_target = () if dataset.target is None else (dataset.target.features,)
+    for array in (features, *of_target, *(column.codes for column in dataset.categories.values())):
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     digest.update(repr([column.values for column in dataset.categories.values()]).encode())
     file = InputFile("X", "features", int(features.nbytes), digest.hexdigest())

@@ -103,6 +103,13 @@ def test_a_directory_of_something_else_is_never_touched(
             "--probe-rows has no meaning with --command",
         ),
         (["--resume", "--force"], "--resume goes on and --force starts over"),
+        (["--target", "feats.parquet"], "--target is what --curve estimates the accuracy on"),
+        (["--curve", "--target", "domain="], "--target 'domain=' names nothing"),
+        (
+            ["--curve", "--target", "domain=moon"],
+            "--target domain=moon: column 'domain' never has the value 'moon'",
+        ),
+        (["--curve", "--target", "none.parquet"], "none.parquet does not exist"),
         (["--domain", "nowhere"], "nowhere"),
     ],
 )
@@ -120,6 +127,71 @@ def test_what_cannot_be_done_is_refused_in_one_line_and_leaves_nothing(
     assert lines[1].startswith("hint: ")
     assert len(lines) == 2
     assert files() == before
+
+
+def test_accuracy_is_estimated_on_a_target_without_labels_or_domains(
+    evaluate: Callable[..., tuple[int, str, str]], table: Any, folder: Path
+) -> None:
+    is_art = table["domain"].to_numpy(zero_copy_only=False) == "art"
+    pq.write_table(table.filter(is_art).drop(["label", "domain"]), "field.parquet")
+    pq.write_table(table.filter(~is_art).drop(["domain"]), "feats.parquet")
+    given = (
+        "--strategy",
+        "random:joint,weighted",
+        "--probe",
+        "logreg",
+        "--curve",
+        "--target",
+        "field.parquet",
+    )
+    code, out, err = evaluate(*given, "--json", "--html")
+    assert code == 0, err
+    report = json.loads(out)
+    jsonschema.validate(report, report_schema("evaluation"), jsonschema.Draft202012Validator)
+    (found,) = report["curve"]["domains"]
+    assert (found["domain"], found["is_target"], found["observed"]) == ("field.parquet", True, None)
+    assert set(found["scores"]) == {"random:joint", "weighted"}
+    said = f"expect (at most )?{100 * found['expected']:.0f} ± {100 * found['error']:.0f} % on field.parquet"
+    assert re.search(f"curve: {said}; your random validation set says", err)
+    page = Path("feats_evaluation", "report.html").read_text("utf-8")
+    assert "<h1>Expect " in page and 'id="curve"' in page and 'id="mmd"' not in page
+    assert evaluate(*given, "--quiet")[0] == 2
+    assert evaluate(*given, "--quiet", "--resume")[0] == 0
+    pq.write_table(table.filter(is_art).select(table.column_names[:1]), "field.parquet")
+    code, _, err = evaluate(*given, "--force")
+    assert code == 2, err
+
+
+def test_a_command_may_weigh_validation_rows_and_needs_no_labels_of_a_target(
+    evaluate: Callable[..., tuple[int, str, str]], table: Any
+) -> None:
+    pq.write_table(table.drop(["label", "domain"]), "field.parquet")
+    Path("train.py").write_text(
+        "import json, sys, numpy as np\n"
+        "val, test, weights, out = sys.argv[1:5]\n"
+        "v, w, t = np.load(val), np.load(weights), np.load(test)\n"
+        "said = {'val': 0.5}\n"
+        "if len(w):\n"
+        "    assert len(w) == len(v) and w.min() >= 0 and abs(w.mean() - 1) < 1e-9\n"
+        "    said['weighted'] = 0.25\n"
+        "if len(t):\n"
+        "    said['test'] = 0.5\n"
+        "json.dump(said, open(out, 'w'))\n"
+    )
+    Path("space.toml").write_text("lr = { uniform = [0, 1] }\n")
+    words = "python train.py {val} {test} {weights} {out} {train} {params}"
+    given = ("--space", "space.toml", "--curve", "--target", "field.parquet", "--evaluation-domain", "photo")
+    given = (*given, "--strategy", "random:joint,weighted", "--command")
+    code, out, err = evaluate(*given, words, "--json", "--quiet")
+    assert code == 0, err
+    report = json.loads(out)
+    weighted = [run for run in report["runs"] if run["strategy"] == "weighted"]
+    assert {run["validation"] for run in weighted} == {0.25}
+    assert [found["expected"] for found in report["curve"]["domains"]] == [0.5, 0.5]
+    Path("train.py").write_text(Path("train.py").read_text().replace("if len(w)", "if False"))
+    code, _, err = evaluate(*given, words.replace("{weights}", "{val}"), "--out", "other")
+    assert code == 0, err
+    assert "weighted is left out" in err
 
 
 def test_one_domain_is_refused_and_of_two_the_one_left_needs_no_domains(

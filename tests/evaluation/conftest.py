@@ -56,7 +56,7 @@ def run() -> Callable[..., EvaluationReport]:
             check_options(SplitOptions(**options)),
             EvaluationPlan(**{**plan, **given}),
             directory,
-            config={"probe": "mixed", "search": plan["search"]},
+            config={"probe": "mixed", "search": plan["search"], "repeats": plan["repeats"]},
             **rest,
         )
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from clustersplit_cli.evaluation.choosing import SELECTIONS
 from clustersplit_cli.evaluation.rounds import capped
 from clustersplit_cli.evaluation.statistics import (
     Table,
@@ -17,6 +18,7 @@ from clustersplit_cli.evaluation.statistics import (
     over_groups,
     over_repeats,
     p_value,
+    sensitivity,
 )
 from clustersplit_cli.evaluation.summarize import protocol, training_sets
 from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
@@ -30,7 +32,7 @@ def table(values: list[list[float]]) -> Table:
 
 def run(domain: str, repeat: int, strategy: str, test: float | None, oracle: float = 0.9) -> EvaluationRun:
     mmd = None if strategy == ORACLE else {RANDOM: 0.1, CLUSTER: 0.4}.get(strategy, 0.2)
-    return EvaluationRun(domain, repeat, strategy, mmd, 0, 0.5, test, None, oracle, 0.3)
+    return EvaluationRun(domain, repeat, strategy, mmd, 0, 0.5, test, None, oracle, 0.3, 0.5)
 
 
 def runs(scores: dict[str, list[list[float]]]) -> list[EvaluationRun]:
@@ -119,7 +121,8 @@ def test_the_table_puts_random_at_0_and_the_oracle_at_100() -> None:
     assert cluster.gap_closed is not None
     assert cluster.gap_closed.mean == pytest.approx(50)
     assert cluster.finding == "gains"
-    assert found.verdict == ("cluster-rbf:joint closes 50 ± 0 % of the gap to the oracle",)
+    assert found.verdict[0] == "cluster-rbf:joint closes 50 ± 0 % of the gap to the oracle"
+    assert found.verdict[1].startswith("a gain of 0.") and found.verdict[1].endswith("(80 % power)")
 
 
 def test_the_verdict_advises_against_a_split_that_loses() -> None:
@@ -135,7 +138,7 @@ def test_the_verdict_advises_against_a_split_that_loses() -> None:
         RANDOM,
     )
     assert found.strategies[2].finding == "loses"
-    assert found.verdict == ("do not use cluster-rbf:joint here: it loses 2.5 ± 0.3 points",)
+    assert found.verdict[0] == "do not use cluster-rbf:joint here: it loses 2.5 ± 0.3 points"
 
 
 def test_the_verdict_says_when_there_is_nothing_to_gain_and_when_nothing_can_be_told() -> None:
@@ -148,7 +151,61 @@ def test_the_verdict_says_when_there_is_nothing_to_gain_and_when_nothing_can_be_
     unclear = protocol("train", runs(noisy), RANDOM)
     assert unclear.verdict == (
         "no cluster split differs significantly from random:joint here: cluster-rbf:joint +2.5 ± 7.5 points",
+        "the domains differ so much that no gain would have been seen (80 % power); "
+        "two points would take 221 more domains",
     )
+
+
+@pytest.mark.parametrize(("count", "level"), [(3, 0.05), (6, 0.05), (6, 0.01)])
+def test_the_smallest_gain_that_would_be_seen_is_seen_four_times_in_five(count: int, level: float) -> None:
+    """By drawing numbers of that mean and spread, again and again, and testing them."""
+    rng = np.random.default_rng(count)
+    drawn = table(rng.normal(size=(count, 1)).tolist())
+    drawn = Table(drawn.values / drawn.values.std(ddof=1) * 0.03)
+    found = sensitivity(drawn, level).gain
+    assert found is not None
+    samples = found + 0.03 * rng.normal(size=(20_000, count))
+    tested = ttest_1samp(samples, 0.0, axis=1)
+    seen = (tested.pvalue < level) & (tested.statistic > 0)
+    assert seen.mean() == pytest.approx(0.8, abs=0.012)
+
+
+def test_as_many_more_domains_or_repeats_are_named_as_two_points_take() -> None:
+    rng = np.random.default_rng(1)
+    values = np.array([[-0.02], [0.0], [0.03], [0.01]]) + 0.06 * rng.normal(size=(4, 3))
+    found = sensitivity(Table(values), 0.05)
+    assert found.gain is not None and found.gain > 0.02
+    spread = values.mean(axis=1).std(ddof=1)
+
+    def least(count: int, spread: float) -> float:
+        """Of so many numbers with that spread: two and the same with one domain more than enough."""
+        shape = np.linspace(-1, 1, count)
+        scaled = Table((shape / shape.std(ddof=1) * spread)[:, None])
+        gain = sensitivity(scaled, 0.05).gain
+        assert gain is not None
+        return gain
+
+    assert found.more_domains is not None
+    enough = 4 + found.more_domains
+    assert least(enough, spread) <= 0.02 < least(enough - 1, spread)
+    # What repeats differ by shrinks with their number, what domains differ by does not.
+    within = values.var(axis=1, ddof=1).mean()
+    between = max(spread**2 - within / 3, 0.0)
+    if found.more_repeats is None:
+        assert least(4, between**0.5) > 0.02
+    else:
+        repeats = 3 + found.more_repeats
+        assert least(4, (between + within / repeats) ** 0.5) <= 0.02 + 1e-9
+        assert least(4, (between + within / (repeats - 1)) ** 0.5) > 0.02
+    one = sensitivity(Table(values[:1]), 0.05)
+    assert one.more_domains is None and one.more_repeats is not None
+    assert sensitivity(Table(values[:1, :1]), 0.05).gain is None
+
+
+def test_the_worst_domain_less_its_distance_to_the_best_can_decide() -> None:
+    assert SELECTIONS["worst-gap"]([0.9, 0.6, 0.7]) == pytest.approx(0.6 - 0.3)
+    assert SELECTIONS["worst"]([0.9, 0.6, 0.7]) == 0.6
+    assert SELECTIONS["worst-gap"]([0.8]) == pytest.approx(0.8)
 
 
 def test_one_round_alone_decides_nothing() -> None:

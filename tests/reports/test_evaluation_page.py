@@ -20,6 +20,7 @@ from clustersplit_cli.reports.evaluation.summary import (
     EvaluationRun,
     FailedTrial,
     Protocol,
+    Sensitivity,
     StrategyScore,
     TrainingSetScore,
     TrialCounts,
@@ -34,12 +35,38 @@ VERDICT = "cluster-rbf:joint closes 41 ± 12 % of the gap to the oracle"
 @pytest.fixture
 def report() -> EvaluationReport:
     scores = (
-        StrategyScore(RANDOM, 4, Estimate(0.7, 0.01), None, Estimate(0.0, None), None, "reference"),
         StrategyScore(
-            ORACLE, 4, Estimate(0.8, 0.01), Estimate(0.1, 0.02), Estimate(100.0, None), None, "reference"
+            RANDOM,
+            4,
+            Estimate(0.7, 0.01),
+            None,
+            Estimate(0.0, None),
+            None,
+            "reference",
+            Estimate(0.15, 0.03),
+            None,
         ),
         StrategyScore(
-            CLUSTER, 4, Estimate(0.741, None), Estimate(0.041, 0.012), Estimate(41.0, 12.0), 0.0004, "gains"
+            ORACLE,
+            4,
+            Estimate(0.8, 0.01),
+            Estimate(0.1, 0.02),
+            Estimate(100.0, None),
+            None,
+            "reference",
+            None,
+            None,
+        ),
+        StrategyScore(
+            CLUSTER,
+            4,
+            Estimate(0.741, None),
+            Estimate(0.041, 0.012),
+            Estimate(41.0, 12.0),
+            0.0004,
+            "gains",
+            Estimate(-0.02, None),
+            Sensitivity(0.05, 3, None),
         ),
     )
     return EvaluationReport(
@@ -47,7 +74,13 @@ def report() -> EvaluationReport:
         command="evaluate",
         tool=ToolVersions("1.0", "3.11", "2.0", "1.14", "3.3", "2.10"),
         input=EvaluationInput((), 1000, 4, 3, ("a", "b"), 0, 0),
-        config={"probe": "mixed", "search": 20, "strategies": [RANDOM, CLUSTER], "command": None},
+        config={
+            "probe": "mixed",
+            "search": 20,
+            "repeats": 1,
+            "strategies": [RANDOM, CLUSTER],
+            "command": None,
+        },
         seed=0,
         reference=RANDOM,
         protocols=(Protocol("train", Estimate(0.1, 0.02), scores, (VERDICT,)),),
@@ -57,9 +90,10 @@ def report() -> EvaluationReport:
             ),
         ),
         discrepancy=DiscrepancyAndTest(None, Correlation(0.5, 0.03, 8)),
+        curve=None,
         runs=(
-            EvaluationRun("</script><b>a", 0, CLUSTER, 0.4, 3, 0.9, 0.74, None, 0.79, None),
-            EvaluationRun("</script><b>a", 0, ORACLE, None, 2, None, 0.8, None, 0.8, None),
+            EvaluationRun("</script><b>a", 0, CLUSTER, 0.4, 3, 0.9, 0.74, None, 0.79, None, 0.88),
+            EvaluationRun("</script><b>a", 0, ORACLE, None, 2, None, 0.8, None, 0.8, None, None),
         ),
         trials=TrialCounts(160, 0, ()),
         timing=Timing({}, 61.0, None),
@@ -73,9 +107,9 @@ def test_the_terminal_shows_numbers_with_their_uncertainty_and_the_verdict(repor
     render_evaluation(report, [Path("out/report.json")], console=console)
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert "160 trainings (mixed): 1 evaluation domain, 1 repeat, 20 settings, in 1 min 1 s" in lines
-    assert "random:joint 4 70.0 ± 1.0% 0%" in lines
+    assert "random:joint 4 70.0 ± 1.0% +15.0 ± 3.0 0%" in lines
     assert "oracle 4 80.0 ± 1.0% +10.0 ± 2.0 100%" in lines
-    assert "cluster-rbf:joint 4 74.1% +4.1 ± 1.2 41 ± 12% <0.001" in lines
+    assert "cluster-rbf:joint 4 74.1% -2.0 +4.1 ± 1.2 41 ± 12% <0.001" in lines
     assert "cluster-rbf:joint 79.0% -1.0 ± 0.5 0.400" in lines
     assert f"verdict: {VERDICT}" in lines
     assert "warning: something <odd>" in lines

@@ -46,7 +46,7 @@ KINDS = ("split", "folds", "evaluation")
 CHARTS = {
     "split": ["map", "mmd", "trace"],
     "folds": ["map", "rest", "trace"],
-    "evaluation": ["gain-train", "gain-refit", "mmd", "ranks"],
+    "evaluation": ["gain-train", "gain-refit", "curve", "mmd", "ranks"],
 }
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 INKS = "[...document.querySelectorAll('.chart')].map((chart) => chart._fullLayout.font.color)"
@@ -126,7 +126,7 @@ def pages(features: Path) -> dict[str, Path]:
     words: dict[str, list[str]] = {
         "split": ["split", "--id", "name"],
         "folds": ["kfold", "--id", "name", "--k", "4", "--restarts", "4"],
-        "evaluation": ["evaluate", "--refit", "--probe", "logreg", *short],
+        "evaluation": ["evaluate", "--refit", "--curve", "--probe", "logreg", *short],
     }
     for kind, (command, *options) in words.items():
         given = [command, str(features), "--columns", "<i>f*", "--html", "--quiet", *options]
@@ -290,6 +290,10 @@ def test_an_evaluation_is_drawn_in_both_themes_without_errors_or_requests(
         for protocol in ("train", "refit"):
             marks = page.locator(f"#gain-{protocol} .point").count()
             assert marks == len(strategies) - 1  # all but the reference
+        curves = report["curve"]["domains"]
+        drawn = page.locator("#curve .legend text.legendtext").all_text_contents()
+        assert sorted(drawn) == sorted(found["domain"] for found in curves)
+        assert page.locator("#curve .point").count() == 2 * len(curves)  # what is expected, and found
         ranked = [score for score in report["training_sets"] if score["rank_correlation"]]
         assert page.locator("#ranks .point").count() == len(ranked) > 1
         with_split = [run["strategy"] for run in report["runs"] if run["mmd"] is not None]

@@ -26,6 +26,7 @@ from clustersplit_cli.evaluation.run import EvaluationPlan
 from clustersplit_cli.evaluation.run import evaluate as evaluate_dataset
 from clustersplit_cli.evaluation.space import read_space
 from clustersplit_cli.evaluation.strategies import folds_for, parse_strategies
+from clustersplit_cli.options import check_target
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.evaluation.html import render_evaluation_page
 from clustersplit_cli.reports.evaluation.terminal import render_evaluation
@@ -111,13 +112,7 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> EvaluationPlan
         raise UsageError(
             f"--select '{given['select']}' is unknown", hint=f"choose one of {', '.join(SELECTIONS)}"
         )
-    if given["target"] is not None and not given["curve"]:
-        raise UsageError("--target is what --curve estimates the accuracy on", hint="add --curve")
-    if given["target"] in ("", "domain="):
-        raise UsageError(
-            f"--target '{given['target']}' names nothing",
-            hint="for example --target field.parquet or --target domain=sketch",
-        )
+    _check_target(given)
     template, space, probe = None, None, given["probe"]
     if given["command"] is not None:
         if probe is not None:
@@ -157,6 +152,12 @@ def plan_of(given: Mapping[str, Any], checked: CheckedOptions) -> EvaluationPlan
         timeout=given["timeout"],
         curve=given["curve"],
     )
+
+
+def _check_target(given: Mapping[str, Any]) -> None:
+    check_target(given["target"])
+    if given["target"] is not None and not given["curve"]:
+        raise UsageError("--target is what --curve estimates the accuracy on", hint="add --curve")
 
 
 def config_of(

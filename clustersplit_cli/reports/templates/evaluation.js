@@ -53,5 +53,35 @@ page.start((data) => {
     return Plotly.react("ranks", [trace], layout({ xaxis: axis("rank correlation", { range: [-1, 1], zeroline: true }), yaxis: axis("", { autorange: "reversed" }) }), config);
   }
 
-  return () => Promise.all([...data.protocols.map(drawGain), drawMmd(), ...(data.ranks.length ? [drawRanks()] : [])]);
+  function drawCurve() {
+    const traces = data.curve.flatMap((found, place) => {
+      const [name, colour] = [inert(found.domain), colourOf(place)];
+      const of_domain = { type: "scatter", legendgroup: found.domain, showlegend: false };
+      const edges = [...found.accuracy.map((value, i) => value + found.sd[i]), ...found.accuracy.map((value, i) => value - found.sd[i]).reverse()];
+      const mark = { size: 11, color: colour, symbol: symbolOf(place) };
+      const band = { ...of_domain, mode: "none", x: [...found.mmd, ...[...found.mmd].reverse()], y: edges, fill: "toself", fillcolor: `${colour}22`, hoverinfo: "skip" };
+      const line = {
+        ...of_domain, mode: "lines", name, showlegend: true, x: found.mmd, y: found.accuracy, text: found.level.map((level) => `severity ${level}`),
+        line: { color: colour, width: 2 }, hovertemplate: `set aside: ${name}, %{text}<br>MMD %{x:.3f}, %{y:.1f} %<extra></extra>`,
+      };
+      const expected = {
+        ...of_domain, mode: "markers", x: [found.at], y: [found.expected], marker: mark, error_y: { type: "data", array: [found.error], color: colour, thickness: 1.2 },
+        hovertemplate: `${name}: expected %{y:.1f} ± ${found.error.toFixed(1)} %<extra></extra>`,
+      };
+      const observed = {
+        ...of_domain, mode: "markers", x: [found.at], y: [found.observed], marker: { ...mark, symbol: `${mark.symbol}-open`, line: { width: 2 } },
+        hovertemplate: `${name}: found %{y:.1f} %<extra></extra>`,
+      };
+      return [band, line, expected, ...(found.observed === null ? [] : [observed])];
+    });
+    return Plotly.react("curve", traces, layout({
+      xaxis: axis("MMD(T,V), and MMD(S,E) of the marks", { rangemode: "tozero" }), yaxis: axis("accuracy, %"),
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
+    }), config);
+  }
+
+  return () => Promise.all([
+    ...data.protocols.map(drawGain), ...(data.runs.length ? [drawMmd()] : []), ...(data.ranks.length ? [drawRanks()] : []),
+    ...(data.curve.length ? [drawCurve()] : []),
+  ]);
 });
