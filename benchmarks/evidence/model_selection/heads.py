@@ -1,13 +1,14 @@
-"""Domain-adversarial (DANN) and correlation-aligned (CORAL) heads on frozen features, in PyTorch.
+"""Domain-adversarial (DANN), correlation-aligned (CORAL) and plain (ERM) training; heads on frozen features.
 
+Whatever has a `featurizer` and a linear `classifier` can be trained: heads here, whole networks elsewhere.
 Written from the papers (Ganin et al. 2016; Sun & Saenko 2016), with the losses, alternation of steps and
 hyper-parameters of the DomainBed protocol (Gulrajani & Lopez-Paz 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,16 @@ class Head(nn.Module):
         return scores
 
 
+class Trainable(Protocol):
+    """A network in two parts."""
+
+    featurizer: nn.Module
+    classifier: nn.Linear
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All weights."""
+
+
 class Batches:
     """Minibatches of one domain, drawn with replacement."""
 
@@ -44,25 +55,35 @@ class Batches:
         return self.rows[taken], None if self.labels is None else self.labels[taken]
 
 
+def adam(
+    trained: Trainable | nn.Module,
+    params: dict[str, Any],
+    suffix: str = "",
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> torch.optim.Adam:
+    """Make an optimizer with the hyper-parameters whose names have that suffix."""
+    return torch.optim.Adam(
+        trained.parameters(),
+        lr=params[f"lr{suffix}"],
+        weight_decay=params[f"weight_decay{suffix}"],
+        betas=betas,
+        fused=params.get("fused", False),
+    )
+
+
 def train_dann(
-    head: Head, labelled: Sequence[Batches], unlabelled: Sequence[Batches], params: dict[str, Any]
+    head: Trainable, labelled: Sequence[Batches], unlabelled: Sequence[Batches], params: dict[str, Any]
 ) -> None:
     """Alternate steps of a discriminator of domains with steps of the head that tries to fool it.
 
     The unlabelled rows are one more domain to the discriminator and nothing to the classifier.
     """
     sources = [*labelled, *unlabelled]
-    discriminator = nn.Sequential(nn.Linear(EMBEDDING, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, len(sources)))
+    width = head.classifier.in_features
+    discriminator = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, len(sources)))
     betas = (params["beta1"], 0.9)
-    chase = torch.optim.Adam(
-        discriminator.parameters(),
-        lr=params["lr_d"],
-        weight_decay=params["weight_decay_d"],
-        betas=betas,
-    )
-    learn = torch.optim.Adam(
-        head.parameters(), lr=params["lr"], weight_decay=params["weight_decay"], betas=betas
-    )
+    chase = adam(discriminator, params, "_d", betas)
+    learn = adam(head, params, "", betas)
     turns = params["d_steps_per_g_step"] + 1
     for step in range(params["steps"]):
         drawn = [source.draw() for source in sources]
@@ -93,17 +114,22 @@ def _penalty(discriminator: nn.Module, embedded: Tensor, domains: Tensor) -> Ten
 
 
 def train_coral(
-    head: Head, labelled: Sequence[Batches], unlabelled: Sequence[Batches], params: dict[str, Any]
+    head: Trainable, labelled: Sequence[Batches], unlabelled: Sequence[Batches], params: dict[str, Any]
 ) -> None:
-    """Classify while the means and covariances of the domains' embeddings are drawn together."""
-    learn = torch.optim.Adam(head.parameters(), lr=params["lr"], weight_decay=params["weight_decay"])
+    """Classify while the means and covariances of the domains' embeddings are drawn together.
+
+    Without `coral_penalty` it is empirical risk minimisation.
+    """
+    learn = adam(head, params)
     for _ in range(params["steps"]):
         drawn = [source.draw() for source in labelled]
-        embedded = head.featurizer(torch.stack([rows for rows, _ in drawn]))
+        embedded = head.featurizer(torch.cat([rows for rows, _ in drawn]))
         labels = torch.cat([labels for _, labels in drawn if labels is not None])
-        loss = functional.cross_entropy(head.classifier(embedded.flatten(0, 1)), labels)
+        loss = functional.cross_entropy(head.classifier(embedded), labels)
+        if params.get("coral_penalty", 0.0):
+            loss = loss + params["coral_penalty"] * moments_apart(embedded.unflatten(0, (len(drawn), -1)))
         learn.zero_grad()
-        (loss + params["coral_penalty"] * moments_apart(embedded)).backward()
+        loss.backward()
         learn.step()
 
 
@@ -126,4 +152,4 @@ def moments_apart(embedded: Tensor) -> Tensor:
     )
 
 
-ALGORITHMS = {"dann": train_dann, "coral": train_coral}
+ALGORITHMS = {"dann": train_dann, "coral": train_coral, "erm": train_coral}

@@ -1,0 +1,1 @@
+"""Whole convolutional networks, trained on splits of features that were fine-tuned on the development set."""
