@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evidence.evaluate_probes import DATA, NAMES, PAGE, ROOT, estimate, replace_between
+from benchmarks.evidence.evaluate_probes import DATA, NAMES, ROOT
+from benchmarks.evidence.frozen import keep, record_of, table
 
 HERE = Path(__file__).resolve().parent
 SOCKET = "build/heads.socket"
 CELLS = {"dann": "joint", "coral": "label"}
 PLACES = ("features", "train", "val", "test", "mixup", "params", "out", "seed")
-PAPER = "| in the paper, % | | 0 | 28.2 | 55.2 | 46.9 | 10.4 | 100 |"
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def evaluate(algorithm: str, name: str, runs: Path, repeats: int, jobs: int) -> 
     strategies = f"random:{cells},leave-one-domain-out,cluster-linear:{cells},cluster-rbf:{cells},mix-up"
     out = runs / f"{algorithm}-{name}"
     # The same words wherever the project lies: they are part of what is resumed.
-    command = f"python3 -S -E benchmarks/model_selection/ask.py {SOCKET} {asked}"
+    command = f"python3 -S -E benchmarks/evidence/model_selection/ask.py {SOCKET} {asked}"
     with serving(features):
         words = ["evaluate", str(features), "--space", str(HERE / f"{algorithm}.toml"), "--command", command]
         words += ["--strategy", strategies, "--search", "10", "--repeats", str(repeats), "--refit"]
@@ -70,35 +70,8 @@ def evaluate(algorithm: str, name: str, runs: Path, repeats: int, jobs: int) -> 
     return report
 
 
-def section(algorithm: str, reports: dict[str, dict[str, Any]]) -> list[str]:
-    """Gap closed and accuracy by dataset, beside the paper's numbers."""
-    cells = CELLS[algorithm]
-    columns = ["random:joint", "leave-one-domain-out", f"cluster-linear:{cells}", f"cluster-rbf:{cells}"]
-    columns += ["mix-up", "oracle"]
-    lines = [f"### {algorithm.upper()}, {cells} cells", ""]
-    lines += [f"| dataset | repeats | {' | '.join(columns)} |", f"|{' --- |' * (len(columns) + 2)}"]
-    for name, report in reports.items():
-        repeats = len({run["repeat"] for run in report["runs"]})
-        for protocol in report["protocols"]:
-            scores = {score["strategy"]: score for score in protocol["strategies"]}
-            what = "" if protocol["name"] == "train" else ", retrained"
-            accuracy = [estimate(scores[column]["test"]) for column in columns]
-            closed = [estimate(scores[column]["gap_closed"], 1, 0) for column in columns]
-            lines.append(f"| {name}{what}, accuracy | {repeats} | {' | '.join(accuracy)} |")
-            lines.append(f"| {name}{what}, gap closed, % | {repeats} | {' | '.join(closed)} |")
-    lines += [PAPER, ""]
-    for name, report in reports.items():
-        failed = report["trials"]["n_failed"]
-        lines.append(f"{name}: {report['trials']['n_trials']:,} trainings, {failed} failed.")
-        for protocol in report["protocols"]:
-            what = "" if protocol["name"] == "train" else " (retrained)"
-            lines.append(f"{name}{what}: {'; '.join(protocol['verdict'])}.")
-        lines.append("")
-    return lines
-
-
 def main() -> int:
-    """Evaluate and print, or with --write put the tables into the page."""
+    """Evaluate and print, or with --write keep the numbers among the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, default=ROOT / "build" / "model_selection")
     parser.add_argument("--repeats", type=int, default=3)
@@ -108,17 +81,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
-    lines = []
+    records = []
     for algorithm in given.algorithms:
-        reports = {
-            name: evaluate(algorithm, name, given.runs, given.repeats, given.jobs) for name in given.only
-        }
-        lines += section(algorithm, reports)
+        for name in given.only:
+            report = evaluate(algorithm, name, given.runs, given.repeats, given.jobs)
+            records.append(record_of(algorithm, name, report))
+            print("\n".join(table(records[-1])))
     if given.write:
-        text = replace_between(PAGE.read_text("utf-8"), "heads", lines)
-        PAGE.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-    else:
-        print("\n".join(lines))
+        keep(records)
     return 0
 
 

@@ -1,6 +1,6 @@
 """One training for `clustersplit evaluate --command`: index files and hyper-parameters in, metrics out.
 
-clustersplit evaluate FEATURES --space benchmarks/model_selection/dann.toml --command "python -m
+clustersplit evaluate FEATURES --space benchmarks/evidence/model_selection/dann.toml --command "python -m
 benchmarks.evidence.model_selection.train --features {features} --train {train} --val {val} --test {test}
 --adapt {adapt} --mixup {mixup} --params {params} --out {out} --seed {seed}"
 """

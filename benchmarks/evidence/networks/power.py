@@ -1,8 +1,8 @@
 """What the networks can show: the gain that would be detected, from the variance of a pilot.
 
-    python -m benchmarks.evidence.networks.power [--results DIR] [--out FILE]
+    python -m benchmarks.evidence.networks.power [--results DIR] [--out FILE] [--time DATASET...]
 
-Reads the first repeat of plain training (ERM), and of it only variances and the oracle's gain, not who gained.
+Reads the first repeat of what is finished: variances and the oracle's gain, not who gained.
 The gain of a strategy in a round is that of its choice over the choice on the random split. Its standard
 deviation over evaluation domains holds what differs between domains and what differs between repeats. More
 repeats reduce only the second, so the numbers are those at best. Writes JSON with the date and the cost.
@@ -16,13 +16,14 @@ import time
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from benchmarks.evidence.networks.choices import RESULTS, choose, read
 from benchmarks.evidence.networks.pictures import DATASETS
-from benchmarks.evidence.networks.strategies import REFERENCE
+from benchmarks.evidence.networks.strategies import CELLS, EVERYTHING, REFERENCE
 from clustersplit_cli.evaluation.statistics import Table, collect, minus
 from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
 
@@ -30,14 +31,15 @@ LEVEL, POWER = 0.05, 0.8
 WANTED = 0.25
 """Half of the share of the gap that the paper reports."""
 STRATEGIES = ("cluster-linear", "cluster-rbf")
-PILOT = "erm"
+NEEDED = (*STRATEGIES, REFERENCE, EVERYTHING)
 REPEATS = (1, 2, 4, 8, 16)
 SUBSETS = 50
+SETTINGS = (4, 8)
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """One dataset and number of settings: what a single round varies by, and what there is to gain.
+    """One dataset and algorithm: what a single round varies by, and what there is to gain.
 
     Attributes
     ----------
@@ -47,6 +49,7 @@ class Pilot:
     """
 
     dataset: str
+    algorithm: str
     domains: int
     settings: int
     deviation: float
@@ -85,9 +88,15 @@ def _spread(runs: list[EvaluationRun], *, retrained: bool) -> tuple[float, float
     return 100 * float(np.mean(variances)) ** 0.5, 100 * gap
 
 
-def pilot(results: Path, dataset: str, settings: int) -> Pilot:
-    """Measure a dataset's pilot, as if so many of the settings had been drawn; the mean over such draws."""
-    scored = {key: scores for key, scores in read(results, dataset, PILOT).items() if key[1] == 0}
+def pilot(results: Path, dataset: str, algorithm: str, settings: int) -> Pilot | None:
+    """Measure a first repeat as if so many of the settings had been drawn, the mean over such draws.
+
+    None where strategies or domains are missing.
+    """
+    scored = {key: scores for key, scores in read(results, dataset, algorithm).items() if key[1] == 0}
+    names = DATASETS[dataset]().names
+    if not {(name, 0, strategy) for name in names for strategy in NEEDED} <= set(scored):
+        return None
     every = next(iter(scored.values())).test.shape[1]
     rng = np.random.default_rng(0)
     found = []
@@ -96,64 +105,73 @@ def pilot(results: Path, dataset: str, settings: int) -> Pilot:
         runs = choose({key: scores.subset(drawn) for key, scores in scored.items()})
         found.append((*_spread(runs, retrained=False), _spread(runs, retrained=True)[0]))
     deviation, gap, retrained = np.sqrt(np.mean(np.square(found), axis=0))
-    domains = len({domain for domain, _, _ in scored})
-    return Pilot(dataset, domains, settings, *(round(float(x), 2) for x in (deviation, retrained, gap)))
+    return Pilot(
+        dataset, algorithm, len(names), settings, *(round(float(x), 2) for x in (deviation, retrained, gap))
+    )
 
 
-def seconds(datasets: tuple[str, ...]) -> dict[str, float]:
-    """Processor time of a training by each algorithm, the mean over datasets and two settings."""
-    from benchmarks.evidence.networks.run import CELLS, Round
+def row(name: str, domains: int, gap: float, deviation: float) -> dict[str, Any]:
+    """What could be detected, by repeats, and how many repeats detect the wanted share of the gap."""
+    wanted = WANTED * gap
+    return {
+        "what": name,
+        "domains": domains,
+        "gap": round(gap, 2),
+        "wanted": round(wanted, 2),
+        "detectable": {str(count): round(detectable(deviation, domains, count), 2) for count in REPEATS},
+        "repeats_needed": needed(deviation, domains, wanted),
+    }
 
-    spent: dict[str, list[float]] = {algorithm: [] for algorithm in CELLS}
-    for dataset in datasets:
-        round_ = Round(dataset, DATASETS[dataset](), 0, 0)
-        members = round_.splits(REFERENCE, "joint")[0]
-        for algorithm, found in spent.items():
-            for params in round_.settings(algorithm)[:2]:
-                start = time.process_time()
-                round_.train(algorithm, members, params, 0)
-                found.append(time.process_time() - start)
-    return {algorithm: round(float(np.mean(found)), 2) for algorithm, found in spent.items()}
+
+def seconds(dataset: str) -> dict[str, float]:
+    """Processor time of one training by each algorithm, with the first setting of the first round."""
+    import torch
+
+    from benchmarks.evidence.networks.run import Round
+
+    torch.set_num_threads(1)
+    round_ = Round(dataset, DATASETS[dataset](), 0, 0)
+    members = round_.splits(REFERENCE, "joint")[0]
+    spent = {}
+    for algorithm in CELLS:
+        params = round_.settings(algorithm)[0]
+        start = time.process_time()
+        round_.train(algorithm, members, params, 0)
+        spent[algorithm] = round(time.process_time() - start, 2)
+    return spent
 
 
 def main() -> int:
     """Measure the pilot, and write what it says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--time", nargs="*", default=[], choices=list(DATASETS), help="also measure the cost")
     parser.add_argument("--out", type=Path, default=RESULTS / "power.json")
     given = parser.parse_args()
-    datasets = tuple(name for name in DATASETS if (given.results / f"{name}-{PILOT}.jsonl").exists())
-    pilots = [pilot(given.results, name, settings) for name in datasets for settings in (4, 8)]
-    largest = [found for found in pilots if found.settings == max(p.settings for p in pilots)]
-    together = {
-        "domains": sum(found.domains for found in largest),
-        "deviation": round(float(np.mean([found.deviation**2 for found in largest])) ** 0.5, 2),
-        "gap": round(float(np.mean([found.gap for found in largest])), 2),
-    }
-    rows = [
-        {
-            "dataset": name,
-            "domains": domains,
-            "gap": gap,
-            "wanted": round(WANTED * gap, 2),
-            "detectable": {
-                str(repeats): round(detectable(deviation, domains, repeats), 2) for repeats in REPEATS
-            },
-            "repeats_needed": needed(deviation, domains, WANTED * gap),
-        }
-        for name, domains, gap, deviation in [
-            *((found.dataset, found.domains, found.gap, found.deviation) for found in largest),
-            ("all", together["domains"], together["gap"], together["deviation"]),
-        ]
+    found = [
+        pilot(given.results, dataset, algorithm, settings)
+        for dataset in DATASETS
+        for algorithm in CELLS
+        for settings in SETTINGS
     ]
+    pilots = [each for each in found if each is not None]
+    largest = [each for each in pilots if each.settings == max(SETTINGS)]
+    rows = [
+        row(f"{each.dataset}, {each.algorithm}", each.domains, each.gap, each.deviation) for each in largest
+    ]
+    deviation, gap = (
+        float(np.mean(np.square([getattr(each, name) for each in largest]))) ** 0.5
+        for name in ("deviation", "gap")
+    )
+    rows.append(row("three such datasets", 3 * largest[0].domains, gap, deviation))
     written = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "level": LEVEL,
         "power": POWER,
         "share_of_gap": WANTED,
-        "pilot": [asdict(found) for found in pilots],
+        "pilot": [asdict(each) for each in pilots],
         "rows": rows,
-        "seconds_per_training": seconds(datasets),
+        "seconds_per_training": {dataset: seconds(dataset) for dataset in given.time},
     }
     given.out.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(given.out.read_text("utf-8"))

@@ -1,0 +1,371 @@
+"""What docs/evidence.md and the README say of the evidence: the table, the sentences, the figure.
+
+    python -m benchmarks.evidence.page [--write]
+
+Prints them, or puts them and `results/pooled.json` in their places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from benchmarks.evidence.frozen import estimate
+from benchmarks.evidence.networks.choices import RESULTS as NETWORKS
+from benchmarks.evidence.pool import Interval, Number, Pool, Pooled, Study, frozen_studies, network_studies
+
+ROOT = Path(__file__).resolve().parents[2]
+POOLED = Path(__file__).resolve().parent / "results" / "pooled.json"
+PAGE, README = ROOT / "docs" / "evidence.md", ROOT / "README.md"
+FIGURE = ROOT / "docs" / "images" / "evidence.svg"
+STRATEGIES = {
+    "leave-one-domain-out": "leave one domain out",
+    "mix-up": "mix-up",
+    "cluster-linear": "cluster, linear",
+    "cluster-rbf": "cluster, rbf",
+    "cluster-rbf-1": "cluster, rbf, γ = 1",
+    "cluster-linear:raw": "cluster, linear, raw features",
+    "cluster-linear:label": "cluster, linear, label cells",
+    "cluster-rbf:label": "cluster, rbf, label cells",
+    "kfold-random": "folds, random",
+    "kfold-cluster-rbf": "folds, cluster, rbf",
+}
+DATA_WORDS = {
+    "gas_drift": "gas sensors",
+    "spoken": "spoken digits",
+    "pacs_effnetlite0": "PACS images",
+    "rotated": "rotated digits",
+    "mixed": "digits of several kinds",
+}
+MODEL_WORDS = {"probes": "probes", "dann": "DANN", "coral": "CORAL", "erm": "ERM"}
+KERNELS = {"cluster-rbf": "rbf", "cluster-linear": "linear"}
+COLOURS = {"cluster-rbf": "#c2410c", "cluster-linear": "#1d4ed8"}
+
+
+def span(found: Interval | None, digits: int = 1) -> str:
+    """A number and its interval.
+
+    >>> span(Interval(-1.0, -2.0, 0.04))
+    '-1.0 (-2.0 to +0.0)'
+    """
+    if found is None:
+        return ""
+    mean, low, high = (
+        f"{round(value, digits) + 0.0:+.{digits}f}" for value in (found.mean, found.low, found.high)
+    )
+    return f"{mean} ({low} to {high})"
+
+
+def apart(pool: Pool) -> dict[str, Pool]:
+    """The studies of whole networks, and those of frozen features."""
+    return {
+        "whole networks": Pool([study for study in pool.studies if study.whole]),
+        "frozen features": Pool([study for study in pool.studies if not study.whole]),
+    }
+
+
+def table(pool: Pool) -> list[str]:
+    """Every strategy over all studies that had it; the kernels also for networks and frozen features."""
+    lines = [
+        "| choice on | studies (datasets) | trainings | gain | share of the gap, % | gain, retrained "
+        "| rank correlation | optimism |",
+        f"|{' --- |' * 8}",
+    ]
+    for strategy, words in STRATEGIES.items():
+        parts = [(words, pool)]
+        if strategy in KERNELS:
+            parts += [(f"- {words}: {kind}", part) for kind, part in apart(pool).items()]
+        for name, part in parts:
+            if part.having(strategy, "gain", "gap_gain"):
+                lines.append(_line(name, part.pooled(strategy)))
+    return lines
+
+
+def _line(name: str, pooled: Pooled) -> str:
+    cells = [
+        name,
+        f"{pooled.studies} ({pooled.datasets})",
+        f"{pooled.trainings:,}",
+        span(pooled.gain),
+        span(pooled.share, 0),
+        span(pooled.retrained),
+        span(pooled.rank_correlation, 2),
+        span(pooled.optimism),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def words_of(study: Study) -> str:
+    """A study's name for readers."""
+    head = "" if study.whole or study.models == "probes" else " heads"
+    return f"{DATA_WORDS[study.dataset]}, {MODEL_WORDS[study.models]}{head}"
+
+
+def verdict(found: Interval) -> str:
+    """What an interval allows to be said."""
+    if found.low > 0:
+        return "gains"
+    return "loses" if found.high < 0 else "no clear difference"
+
+
+def gain(study: Study, strategy: str, measure: str = "gain") -> str:
+    """A study's gain with its standard error."""
+    found: Number = study.numbers[strategy][measure]
+    return estimate([round(found.mean, 1) + 0.0, found.se], sign="+")
+
+
+def readme_rows(pool: Pool) -> list[str]:
+    """One row per study of probes or of whole networks, and one for everything."""
+    lines = [
+        "| data | models | trainings | gain of `--kernel rbf` | gain of `--kernel linear` "
+        "| gain of a perfect choice |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for study in pool.studies:
+        if study.whole or study.models == "probes":
+            data, _, models = words_of(study).rpartition(", ")
+            kind = f"{models} networks" if study.whole else "probes on frozen features"
+            numbers = [gain(study, "cluster-rbf"), gain(study, "cluster-linear")]
+            numbers.append(gain(study, "cluster-rbf", "gap_gain"))
+            lines.append(
+                f"| {data}, {study.domains} domains | {kind} | {study.trainings:,} | {' | '.join(numbers)} |"
+            )
+    total = sum(study.trainings for study in pool.studies)
+    both = [span(pool.pooled(strategy).gain) for strategy in KERNELS]
+    gap = pool.interval("cluster-rbf", "gap_gain") or Interval(0, 0, 0)
+    lines.append(
+        f"| all {len(pool.studies)} studies, 95 % intervals | | {total:,} | {both[0]} | {both[1]} "
+        f"| {gap.mean:+.1f} |"
+    )
+    return lines
+
+
+def figure(pool: Pool) -> str:
+    """Gains by study as SVG: means with two standard errors, and the pooled numbers with their intervals."""
+    studies = sorted(pool.studies, key=lambda study: (not study.whole, list(DATA_WORDS).index(study.dataset)))
+    rows = [(words_of(study), study) for study in studies]
+    width, left, top, step = 860, 250, 64, 30
+    height = top + step * (len(rows) + 2) + 60
+    low, high = -20.0, 15.0
+
+    def x(value: float) -> float:
+        return round(left + (width - left - 30) * (min(max(value, low), high) - low) / (high - low), 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="13">',
+        "<title>Gain of choosing on a cluster split, by study</title>",
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{left}" y="20" font-weight="bold">Gain over choosing on a random split, points of '
+        f"accuracy "
+        "on the unseen domain</text>",
+    ]
+    for place, (strategy, kernel) in enumerate(KERNELS.items()):
+        at = left + 170 * place
+        parts += [
+            f'<circle cx="{at + 6}" cy="40" r="4.5" fill="{COLOURS[strategy]}"/>',
+            f'<text x="{at + 16}" y="44">cluster split, {kernel}</text>',
+        ]
+    bottom = height - 44
+    for value in range(int(low), int(high) + 1, 5):
+        colour = "#444" if value == 0 else "#ddd"
+        parts += [
+            f'<line x1="{x(value)}" y1="{top - 8}" x2="{x(value)}" y2="{bottom}" stroke="{colour}"/>',
+            f'<text x="{x(value)}" y="{bottom + 18}" text-anchor="middle">{value:+d}</text>',
+        ]
+    parts.append(
+        f'<text x="{left}" y="{height - 8}" fill="#555">Means with two standard errors over domains; the '
+        f"last "
+        "row with its 95 % interval.</text>"
+    )
+    for row, (words, study) in enumerate(rows):
+        y = top + step * row + 12
+        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{escape(words)}</text>')
+        for shift, strategy in zip((-5, 5), KERNELS, strict=True):
+            found = study.numbers[strategy]["gain"]
+            ends = (found.mean - 2 * (found.se or 0), found.mean + 2 * (found.se or 0))
+            parts += _mark(x, found.mean, ends, y + shift, COLOURS[strategy])
+    y = top + step * len(rows) + 22
+    parts.append(f'<line x1="20" y1="{y - 16}" x2="{width - 30}" y2="{y - 16}" stroke="#444"/>')
+    parts.append(f'<text x="{left - 12}" y="{y + 8}" text-anchor="end" font-weight="bold">all studies</text>')
+    for shift, strategy in zip((-2, 10), KERNELS, strict=True):
+        found = pool.pooled(strategy).gain
+        parts += _mark(x, found.mean, (found.low, found.high), y + shift, COLOURS[strategy], thick=True)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _mark(
+    x: Callable[[float], float],
+    mean: float,
+    ends: tuple[float, float],
+    y: int,
+    colour: str,
+    *,
+    thick: bool = False,
+) -> list[str]:
+    low, high = (x(end) for end in ends)
+    width = 3 if thick else 1.5
+    line = f'<line x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="{colour}" stroke-width="{width}"/>'
+    return [line, f'<circle cx="{x(mean)}" cy="{y}" r="{5.5 if thick else 4}" fill="{colour}"/>']
+
+
+def conclusion(pool: Pool) -> list[str]:
+    """Five sentences."""
+    both = {kernel: pool.pooled(strategy) for strategy, kernel in KERNELS.items()}
+    networks = apart(pool)["whole networks"]
+    total = sum(study.trainings for study in pool.studies)
+    datasets = len({study.dataset for study in pool.studies})
+    count = f"{len(pool.studies)} studies on {datasets} datasets, {total:,} trainings"
+    lines = [
+        f"**The choice.** Over {count}, the model chosen on a cluster split was better on the unseen "
+        f"domain than "
+        f"the one chosen on a random split by {_both(both, lambda found: span(found.gain))} points (95 % "
+        f"intervals "
+        f"in brackets): {_both(both, lambda found: verdict(found.gain))}.",
+        "**Retraining** the chosen setting on all development rows brings back most of what was lost: "
+        "the gains "
+        f"are then {_both(both, lambda found: span(found.retrained))} points.",
+        "**Ranking.** The rank correlation of validation and test accuracy over settings differs from "
+        "that on a "
+        f"random split by {_both(both, lambda found: span(found.rank_correlation, 2))}.",
+    ]
+    if networks.studies:
+        own = {kernel: networks.pooled(strategy) for strategy, kernel in KERNELS.items()}
+        gap = networks.interval("cluster-rbf", "gap_gain")
+        random = networks.interval("random", "optimism_itself")
+        lines[1:1] = [
+            "**The paper's setting**, whole networks and features that were fine-tuned on the "
+            "development rows: "
+            f"the gains are {_both(own, lambda found: span(found.gain))} points, or "
+            f"{_both(own, lambda found: span(found.share, 0))} % of a gap of {span(gap)} points; the "
+            f"paper reports "
+            f"46.9 % (rbf) and 55.2 % (linear), and {_ruled_out(own)}.",
+        ]
+        lines.append(
+            f"**Honesty.** On a random validation set the chosen network looked {span(random)} points "
+            f"better than "
+            "it is on the unseen domain; on a cluster split this error differs by "
+            f"{_both(own, lambda found: span(found.optimism))} points."
+        )
+    return [f"{place}. {line}" for place, line in enumerate(lines, 1)]
+
+
+def _both(found: dict[str, Pooled], what: Callable[[Pooled], str]) -> str:
+    words = {kernel: what(pooled) for kernel, pooled in found.items()}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return " and ".join(
+        f"{word} ({kernel})" if "(" not in word else f"{kernel} {word}" for kernel, word in words.items()
+    )
+
+
+HALF, WHOLE = 25.0, 46.9
+"""Percent of the gap: about half of what the paper reports, and the smaller of its two numbers."""
+
+
+def _ruled_out(found: dict[str, Pooled]) -> str:
+    """What the upper ends of the intervals of the shares exclude."""
+    top = {kernel: pooled.share.high for kernel, pooled in found.items()}
+    if all(high < HALF for high in top.values()):
+        return "these runs rule out even half of that"
+    if all(high < WHOLE for high in top.values()):
+        return "these runs rule that out, but not half of it"
+    return "these runs are too few to rule that out"
+
+
+def power_lines(path: Path = NETWORKS / "power.json") -> list[str]:
+    """What the runs of the networks could detect."""
+    stated = json.loads(path.read_text("utf-8"))
+    counts = list(stated["rows"][0]["detectable"])
+    lines = [
+        f"Stated on {stated['date']}, from the first repeat of what had finished by then, without "
+        f"looking at who "
+        f"gained: the gain in points that a two-sided test at {100 * stated['level']:.0f} % over domains "
+        f"finds "
+        f"with {100 * stated['power']:.0f} % power.",
+        "",
+        f"| | domains | gap | {100 * stated['share_of_gap']:.0f} % of it | "
+        f"{' | '.join(f'{count} repeats' if count != '1' else '1 repeat' for count in counts)} | repeats "
+        f"needed |",
+        f"|{' --- |' * (len(counts) + 5)}",
+    ]
+    for row in stated["rows"]:
+        numbers = " | ".join(f"{row['detectable'][count]:.1f}" for count in counts)
+        lines.append(
+            f"| {row['what']} | {row['domains']} | {row['gap']:.1f} | {row['wanted']:.1f} | {numbers} "
+            f"| {row['repeats_needed']} |"
+        )
+    return lines
+
+
+def put(text: str, mark: str, lines: list[str]) -> str:
+    """Put lines between the two comments of a mark."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return before + begin + "\n\n" + "\n".join(lines) + "\n\n" + end + after
+
+
+def page_of(text: str, pool: Pool) -> str:
+    """The page with its generated parts."""
+    for mark, lines in (("conclusion", conclusion(pool)), ("table", table(pool)), ("power", power_lines())):
+        text = put(text, mark, lines)
+    return text
+
+
+def readme_of(text: str, pool: Pool) -> str:
+    """The README with its table."""
+    return put(text, "gains", readme_rows(pool))
+
+
+def results_of(pool: Pool) -> dict[str, Any]:
+    """Everything pooled, for `results/pooled.json`."""
+    return {
+        "studies": [
+            {
+                "dataset": study.dataset,
+                "models": study.models,
+                "whole_networks": study.whole,
+                "domains": study.domains,
+                "repeats": study.repeats,
+                "trainings": study.trainings,
+                "strategies": {
+                    strategy: {
+                        name: [round(found.mean, 3), None if found.se is None else round(found.se, 3)]
+                        for name, found in numbers.items()
+                    }
+                    for strategy, numbers in study.numbers.items()
+                },
+            }
+            for study in pool.studies
+        ],
+        "pooled": {
+            kind: [asdict(part.pooled(name)) for name in STRATEGIES if part.having(name, "gain", "gap_gain")]
+            for kind, part in {"all": pool, **apart(pool)}.items()
+        },
+    }
+
+
+def main() -> int:
+    """Print, or write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    pool = Pool([*network_studies(), *frozen_studies()])
+    if given.write:
+        POOLED.write_text(json.dumps(results_of(pool), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        FIGURE.write_text(figure(pool), encoding="utf-8")
+        PAGE.write_text(page_of(PAGE.read_text("utf-8"), pool), encoding="utf-8")
+        README.write_text(readme_of(README.read_text("utf-8"), pool), encoding="utf-8")
+    else:
+        print("\n".join([*conclusion(pool), "", *table(pool), "", *readme_rows(pool)]))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,282 @@
+"""All evidence together: what choosing on each kind of split gained, with intervals.
+
+A study is one dataset with one kind of models. Of whole networks every choice is at hand; of frozen features
+there are the tables of `results/frozen.json`, with means and standard errors over evaluation domains.
+
+The pooled number is the mean over datasets of the mean over their studies of the mean over their domains.
+Its interval is a bootstrap over domains within datasets: domains are drawn anew, the same for all networks of
+a dataset, and the deviations are widened by (D / (D - 1))^1/2, as D domains are few. Of a table, a normal
+error of its size is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.evidence.networks import choices
+from benchmarks.evidence.networks.pictures import DATASETS
+from benchmarks.evidence.networks.strategies import CELLS, REFERENCE
+from clustersplit_cli.evaluation.statistics import Table, collect, minus, over_groups
+from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
+
+HERE = Path(__file__).resolve().parent
+FROZEN = HERE / "results" / "frozen.json"
+DRAWS = 10_000
+Floats = NDArray[np.float64]
+Counts = dict[str, Floats]
+SAME_DATA = {"fsdd_logmel800": "spoken"}
+"""Datasets that are the same recordings under another name."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean, its standard error over domains, and its values by domain if at hand.
+
+    An unknown standard error is taken for 0.
+    """
+
+    mean: float
+    se: float | None = None
+    domains: Floats | None = None
+
+    def draw(self, counts: Floats | None, rng: np.random.Generator) -> Floats:
+        """What other domains might have given: (DRAWS,)."""
+        if self.domains is None or counts is None:
+            return self.mean + (self.se or 0.0) * rng.standard_normal(DRAWS)
+        known = np.isfinite(self.domains)
+        size, weights = int(known.sum()), counts[:, known]
+        total = weights.sum(axis=1)
+        drawn = (weights @ self.domains[known]) / np.where(total > 0, total, 1)
+        widened = self.mean + (drawn - self.mean) * (size / max(size - 1, 1)) ** 0.5
+        return np.where(total > 0, widened, self.mean)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One dataset with one kind of models.
+
+    Attributes
+    ----------
+    numbers : by strategy and measure; accuracies in points.
+    whole : whole networks, not small models on frozen features.
+    """
+
+    dataset: str
+    models: str
+    domains: int
+    repeats: float
+    trainings: int
+    numbers: dict[str, dict[str, Number]] = field(repr=False)
+    whole: bool = False
+
+
+def network_studies(results: Path = choices.RESULTS, select: str = "mean") -> list[Study]:
+    """The studies of whole networks that have finished rounds."""
+    studies = []
+    for dataset in DATASETS:
+        for algorithm in CELLS:
+            runs = choices.runs_of(dataset, algorithm, select, results)
+            trainings = len(choices.lines_of(results / f"{dataset}-{algorithm}.jsonl"))
+            rounds = {(run.domain, run.repeat) for run in runs}
+            domains = len({domain for domain, _ in rounds})
+            if domains > 1:
+                numbers = numbers_of(runs)
+                studies.append(
+                    Study(dataset, algorithm, domains, len(rounds) / domains, trainings, numbers, whole=True)
+                )
+    return studies
+
+
+def numbers_of(runs: Sequence[EvaluationRun]) -> dict[str, dict[str, Number]]:
+    """What every strategy gained, and how far its validation was from the truth."""
+
+    by_name: dict[str, Callable[[EvaluationRun], float | None]] = {
+        "gain": lambda run: run.test,
+        "retrained": lambda run: run.refit,
+    }
+    found: dict[str, dict[str, Number | None]] = {}
+    for strategy in dict.fromkeys(run.strategy for run in runs):
+        mine = {(run.domain, run.repeat) for run in runs if run.strategy == strategy}
+        same = [run for run in runs if (run.domain, run.repeat) in mine]
+        numbers = found[strategy] = {}
+        for name, what, factor in (
+            ("optimism", optimism, 100.0),
+            ("rank_correlation", lambda run: run.rank_correlation, 1.0),
+        ):
+            whole = collect(same, strategy, what)
+            numbers[f"{name}_itself"] = number(whole, factor)
+            numbers[name] = number(minus(whole, collect(same, REFERENCE, what)), factor)
+        for name, tested in by_name.items():
+            base = collect(same, REFERENCE, tested)
+            numbers[name] = number(minus(collect(same, strategy, tested), base))
+            numbers[f"gap_{name}"] = number(minus(collect(same, ORACLE, tested), base))
+    return {
+        strategy: {name: value for name, value in numbers.items() if value is not None}
+        for strategy, numbers in found.items()
+    }
+
+
+def optimism(run: EvaluationRun) -> float | None:
+    """How much better the chosen model looked in validation than it is on E."""
+    return None if run.validation is None or run.test is None else run.validation - run.test
+
+
+def number(found: dict[tuple[str, int], float | None], factor: float = 100) -> Number | None:
+    """The mean over domains of the means over repeats."""
+    table = Table.of(found)
+    estimate = over_groups(table)
+    if estimate is None:
+        return None
+    domains = [np.nanmean(row) if np.isfinite(row).any() else np.nan for row in table.values]
+    se = None if estimate.se is None else factor * estimate.se
+    return Number(factor * estimate.mean, se, factor * np.array(domains))
+
+
+def frozen_studies(path: Path = FROZEN) -> list[Study]:
+    """Read the studies of small models on frozen features.
+
+    The cells of their strategies are joint, of CORAL label; strategies with other cells keep their name.
+    """
+    studies = []
+    for table in json.loads(path.read_text("utf-8")):
+        cells = CELLS.get(table["models"], "joint")
+        scores = table["strategies"]
+        base = scores.pop(f"{REFERENCE}:joint")
+        numbers: dict[str, dict[str, Number]] = {}
+        for strategy, score in scores.items():
+            mine = numbers[strategy.removesuffix(f":{cells}")] = {}
+            for name, protocol in (("gain", "train"), ("retrained", "refit")):
+                if score[protocol]["gain"] is not None:
+                    mine[name] = Number(*score[protocol]["gain"])
+                oracle = scores[ORACLE][protocol]
+                difference = oracle["test"][0] - base[protocol]["test"][0]
+                mine[f"gap_{name}"] = Number(*(oracle["gain"] or [difference, None]))
+            if "training_set" in score:
+                pair = [found["training_set"]["rank_correlation"] for found in (score, base)]
+                error = float(np.hypot(pair[0][1], pair[1][1]))
+                mine["rank_correlation"] = Number(pair[0][0] - pair[1][0], error)
+        name = SAME_DATA.get(table["dataset"], table["dataset"])
+        counts = (table["domains"], table["repeats"], table["trainings"])
+        studies.append(Study(name, table["models"], *counts, numbers))
+    return studies
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A pooled number with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, mean: float, draws: Floats) -> Interval:
+        """Take the middle 95 % of the draws."""
+        low, high = np.nanpercentile(draws, [2.5, 97.5])
+        return cls(round(mean, 2), round(float(low), 2), round(float(high), 2))
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One strategy over all studies that had it.
+
+    Attributes
+    ----------
+    above : of how many datasets the mean gain is above 0.
+    gain, retrained : in points, over the random split with the same cells: of models trained on T, and of
+        their settings trained again on all development rows.
+    share, share_retrained : the same in percent of what the oracle gains.
+    optimism : by how many points more than on the random split the chosen model looked better than it is.
+    rank_correlation : of validation and test accuracy over settings, less that on the random split.
+    """
+
+    strategy: str
+    studies: int
+    datasets: int
+    above: int
+    trainings: int
+    gain: Interval
+    share: Interval
+    retrained: Interval | None
+    share_retrained: Interval | None
+    optimism: Interval | None
+    rank_correlation: Interval | None
+
+
+class Pool:
+    """Studies, and what other domains might have given."""
+
+    def __init__(self, studies: Sequence[Study], seed: int = 0) -> None:
+        self.studies = studies
+        self.seed = seed
+
+    def draws(self, studies: Sequence[Study], strategy: str, measure: str) -> tuple[float, Floats]:
+        """The mean over datasets, and the same for domains drawn anew."""
+        datasets: dict[str, list[tuple[float, Floats]]] = {}
+        for study in studies:
+            found = study.numbers[strategy][measure]
+            datasets.setdefault(study.dataset, []).append((found.mean, self._draw(study, found, measure)))
+        means = [np.mean([mean for mean, _ in found]) for found in datasets.values()]
+        drawn = [np.mean([draw for _, draw in found], axis=0) for found in datasets.values()]
+        return float(np.mean(means)), np.asarray(np.mean(drawn, axis=0))
+
+    def _draw(self, study: Study, found: Number, measure: str) -> Floats:
+        """The domains drawn are the same for all measures, strategies and networks of a dataset."""
+        if found.domains is not None:
+            rng = np.random.default_rng([self.seed, *study.dataset.encode()])
+            size = len(found.domains)
+            return found.draw(rng.multinomial(size, np.full(size, 1 / size), size=DRAWS).astype(float), rng)
+        words = f"{study.dataset} {study.models} {measure}".encode()
+        return found.draw(None, np.random.default_rng([self.seed, *words]))
+
+    def having(self, strategy: str, *measures: str) -> list[Study]:
+        """The studies that can tell."""
+        return [
+            study
+            for study in self.studies
+            if all(measure in study.numbers.get(strategy, {}) for measure in measures)
+        ]
+
+    def pooled(self, strategy: str) -> Pooled:
+        """Pool a strategy."""
+        studies = self.having(strategy, "gain", "gap_gain")
+        gain, gains = self.draws(studies, strategy, "gain")
+        gap, gaps = self.draws(studies, strategy, "gap_gain")
+        again = self.having(strategy, "retrained", "gap_retrained")
+        retrained = share_retrained = None
+        if again:
+            mean, drawn = self.draws(again, strategy, "retrained")
+            top, tops = self.draws(again, strategy, "gap_retrained")
+            retrained, share_retrained = (
+                Interval.of(mean, drawn),
+                Interval.of(100 * mean / top, 100 * drawn / tops),
+            )
+        datasets = {study.dataset for study in studies}
+        above = [
+            float(np.mean([s.numbers[strategy]["gain"].mean for s in studies if s.dataset == dataset])) > 0
+            for dataset in sorted(datasets)
+        ]
+        return Pooled(
+            strategy=strategy,
+            studies=len(studies),
+            datasets=len(datasets),
+            above=sum(above),
+            trainings=sum(study.trainings for study in studies),
+            gain=Interval.of(gain, gains),
+            share=Interval.of(100 * gain / gap, 100 * gains / gaps),
+            retrained=retrained,
+            share_retrained=share_retrained,
+            optimism=self.interval(strategy, "optimism"),
+            rank_correlation=self.interval(strategy, "rank_correlation"),
+        )
+
+    def interval(self, strategy: str, measure: str) -> Interval | None:
+        """The pooled number of a strategy's measure."""
+        studies = self.having(strategy, measure)
+        return Interval.of(*self.draws(studies, strategy, measure)) if studies else None
