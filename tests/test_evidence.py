@@ -103,12 +103,24 @@ def test_the_interval_of_many_domains_is_the_normal_one() -> None:
     se = float(np.std(values, ddof=1) / 20)
     numbers = {"cluster-rbf": dict.fromkeys(("gain", "gap_gain"), Number(float(values.mean()), se, values))}
     of_lines = Pool([Study("rotated", "erm", 400, 1, 10, numbers, whole=True)]).pooled("cluster-rbf").gain
-    half = stats.norm.ppf(0.975) * se
+    half = stats.t.ppf(0.975, 399) * se
     assert of_lines.low == pytest.approx(values.mean() - half, abs=0.03)
     assert of_lines.high == pytest.approx(values.mean() + half, abs=0.03)
     tabled = {"cluster-rbf": dict.fromkeys(("gain", "gap_gain"), Number(float(values.mean()), se))}
-    of_table = Pool([Study("gas_drift", "probes", 8, 1, 10, tabled)]).pooled("cluster-rbf").gain
+    of_table = Pool([Study("gas_drift", "probes", 400, 1, 10, tabled)]).pooled("cluster-rbf").gain
     assert of_table.low == pytest.approx(values.mean() - half, abs=0.03)
+
+
+def test_an_interval_of_six_domains_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(200):
+        values = rng.normal(1.0, 3.0, size=6)
+        found = Number(float(values.mean()), None, values)
+        drawn = found.draw(6, rng)
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        inside += int(low <= 1.0 <= high)
+    assert stats.binomtest(inside, 200, 0.95).pvalue > 0.01  # 95 %, but for chance
 
 
 def test_the_tables_of_frozen_features_are_drawn_from_their_numbers() -> None:

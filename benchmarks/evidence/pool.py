@@ -5,8 +5,8 @@ there are the tables of `results/frozen.json`, with means and standard errors ov
 
 The pooled number is the mean over datasets of the mean over their studies of the mean over their domains.
 Its interval is a bootstrap over domains within datasets: domains are drawn anew, the same for all networks of
-a dataset, and the deviations are widened by (D / (D - 1))^1/2, as D domains are few. Of a table, a normal
-error of its size is drawn.
+a dataset. Of a table, a normal error of its size is drawn. D domains are few: deviations are widened as
+Student's t widens them, and those of a bootstrap also by (D / (D - 1))^1/2.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from benchmarks.evidence.networks import choices
 from benchmarks.evidence.networks.pictures import DATASETS
@@ -45,16 +46,28 @@ class Number:
     se: float | None = None
     domains: Floats | None = None
 
-    def draw(self, counts: Floats | None, rng: np.random.Generator) -> Floats:
+    def draw(self, n_domains: int, rng: np.random.Generator) -> Floats:
         """What other domains might have given: (DRAWS,)."""
-        if self.domains is None or counts is None:
-            return self.mean + (self.se or 0.0) * rng.standard_normal(DRAWS)
+        student = widening(n_domains)
+        if self.domains is None:
+            return self.mean + student * (self.se or 0.0) * rng.standard_normal(DRAWS)
+        size = len(self.domains)
+        counts = rng.multinomial(size, np.full(size, 1 / size), size=DRAWS).astype(np.float64)
         known = np.isfinite(self.domains)
-        size, weights = int(known.sum()), counts[:, known]
+        weights = counts[:, known]
         total = weights.sum(axis=1)
         drawn = (weights @ self.domains[known]) / np.where(total > 0, total, 1)
-        widened = self.mean + (drawn - self.mean) * (size / max(size - 1, 1)) ** 0.5
+        widened = self.mean + (drawn - self.mean) * student * (size / max(size - 1, 1)) ** 0.5
         return np.where(total > 0, widened, self.mean)
+
+
+def widening(domains: int) -> float:
+    """How much wider Student's t is than the normal law at 95 %, for a mean of so many.
+
+    >>> round(widening(6), 2)  # 2.571 / 1.960
+    1.31
+    """
+    return float(stats.t.ppf(0.975, domains - 1) / stats.norm.ppf(0.975))
 
 
 @dataclass(frozen=True)
@@ -228,12 +241,9 @@ class Pool:
 
     def _draw(self, study: Study, found: Number, measure: str) -> Floats:
         """The domains drawn are the same for all measures, strategies and networks of a dataset."""
-        if found.domains is not None:
-            rng = np.random.default_rng([self.seed, *study.dataset.encode()])
-            size = len(found.domains)
-            return found.draw(rng.multinomial(size, np.full(size, 1 / size), size=DRAWS).astype(float), rng)
-        words = f"{study.dataset} {study.models} {measure}".encode()
-        return found.draw(None, np.random.default_rng([self.seed, *words]))
+        same = "" if found.domains is not None else f" {study.models} {measure}"
+        words = f"{study.dataset}{same}".encode()
+        return found.draw(study.domains, np.random.default_rng([self.seed, *words]))
 
     def having(self, strategy: str, *measures: str) -> list[Study]:
         """The studies that can tell."""
