@@ -18,7 +18,7 @@ from clustersplit_cli.errors import (
     UsageError,
     needs_all_rows,
 )
-from clustersplit_cli.options import NEAREST, SHIFT
+from clustersplit_cli.options import NEAREST, SHIFT, TIGHT
 from clustersplit_cli.pipeline.context import plan
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def _only_local(checked: CheckedOptions) -> dict[str, bool]:
         "--certify always": checked.certify == "always",
         f"--aim {checked.aim}": checked.aim in (NEAREST, SHIFT),
         "--weights": checked.weights,
+        f"--bound {TIGHT}": checked.bound == TIGHT,
         "--gamma power": checked.gamma == "power",
         "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
         and checked.kernel == "cosine",

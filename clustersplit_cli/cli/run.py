@@ -28,6 +28,7 @@ from clustersplit_cli.data.side_files import MOST_PARTS
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import plan_survey
 from clustersplit_cli.errors import OutputError, UsageError
+from clustersplit_cli.options import TIGHT
 from clustersplit_cli.pipeline.baseline import several
 from clustersplit_cli.pipeline.context import PartitionOptions, plan_local
 from clustersplit_cli.pipeline.local.engine import opened_local
@@ -282,7 +283,7 @@ def named_parts(given: Mapping[str, Any], *, holdout_said: bool) -> PartitionOpt
     idle = {
         "--h": holdout_said,
         "--rounding": given["rounding"] is not None,
-        "--bound": given.get("bound") == "always",
+        "--bound": given.get("bound") in ("always", TIGHT),
     }
     if any(idle.values()):
         names = ", ".join(name for name, is_given in idle.items() if is_given)

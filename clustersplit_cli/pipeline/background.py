@@ -27,8 +27,11 @@ class Later(Generic[Value]):
         return self._future
 
     def result(self, *arguments: Any) -> Value:
-        """Wait for the result."""
-        return self.begin(*arguments).result()
+        """Wait for the result; what has not begun is done here, where an interrupt reaches it."""
+        if self._future is None:
+            self._future = Future()
+            self._future.set_result(self._task(*arguments))
+        return self._future.result()
 
 
 class Background:

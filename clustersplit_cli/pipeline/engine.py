@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from clustersplit_cli.core import severity
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.bound.bound import UpperBound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.problem import Measures
@@ -127,11 +128,12 @@ class Context(Protocol[Found]):
     def certify(self, found: Found, program: Any = None) -> FixedPoint | None:
         """Prove that it is a fixed point; `program` is what the engine stated before."""
 
-    def bound(self, *, with_support: bool = True) -> float | None:
+    def bound(self, found: Found | None = None, *, with_support: bool = True) -> UpperBound | None:
         """No partition with these counts has a larger MMD; None where that is not known.
 
         Parameters
         ----------
+        found : if no other can be larger, there is no need to go on looking.
         with_support : whether to use support functions, where all rows are in memory.
         """
 

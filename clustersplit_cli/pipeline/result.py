@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.bound.bound import UpperBound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import Quotas
@@ -179,7 +180,7 @@ class RunResult:
     searched: Searched | None
     converged: bool
     certificate: FixedPoint | None
-    bound: float | None
+    bound: UpperBound | None
     random: RandomMMD
     estimate: SubsampleEstimate | None
     notes: Notes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.bound.bound import UpperBound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.severity import Grade, Scale, nearest, refuse_unreachable
 from clustersplit_cli.options import SEVERITY
@@ -45,7 +46,7 @@ def run(
         program = background.submit(engine.state, surveyed)
         context = engine.prepare(surveyed)
 
-        reference: Later[tuple[float | None, RandomMMD]] = background.later(bound_and_baseline)
+        reference: Later[tuple[UpperBound | None, RandomMMD]] = background.later(bound_and_baseline)
         if context.idle_from is Idle.EXPLORING:
             reference.begin(context)
         explored = context.explore()
@@ -138,10 +139,10 @@ def assess(
 
 def bound_and_baseline(
     context: Context[Found], found: Found | None = None, *, same_size: bool = False
-) -> tuple[float | None, RandomMMD]:
+) -> tuple[UpperBound | None, RandomMMD]:
     """What partitions can reach: an upper bound on their MMD, and the MMD of random ones."""
     with context.watch.step("bound"):
-        bound = context.bound()
+        bound = context.bound(found)
     with context.watch.step("baseline"):
         return bound, context.random_baseline(found, same_size=same_size)
 
@@ -150,7 +151,7 @@ def gather(
     context: Context[Found],
     found: Found,
     certificate: FixedPoint | None,
-    bound: float | None,
+    bound: UpperBound | None,
     random: RandomMMD,
     config: Mapping[str, Any],
     searched: Searched | None,

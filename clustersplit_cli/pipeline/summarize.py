@@ -242,9 +242,10 @@ def _bound(result: RunResult) -> summary.Bound | None:
     """The upper bound, and what fraction of it the split reaches."""
     if result.bound is None:
         return None
-    fraction = result.measures.mmd / result.bound if result.bound > 0 else 1.0
+    bound, mmd = result.bound, result.measures.mmd
     kernel = "exact" if result.about.memory.landmarks is None else "nystrom"
-    return summary.Bound(result.bound, min(fraction, 1.0), kernel)
+    proven = kernel == "exact" and bound.proves(mmd)
+    return summary.Bound(bound.mmd, bound.share(mmd), kernel, bound.method, proven)
 
 
 def family_name(family: Quotas) -> str:

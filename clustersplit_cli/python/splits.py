@@ -145,8 +145,9 @@ def cluster_split(
         'cbc' solves every assignment step as a linear program with CBC, as the paper does, which is slow.
     certify : {'auto', 'always', 'never'}, default 'auto'
         Whether a linear program proves the result a fixed point; 'auto' by CBC up to 50,000 rows.
-    bound : {'auto', 'always', 'never'}, default 'auto'
-        Whether to bound the MMD of any such split; 'auto' unless that takes longer than the split.
+    bound : {'auto', 'always', 'tight', 'never'}, default 'auto'
+        Whether to bound the MMD of any such split; 'auto' unless that takes longer than the split; 'tight' as
+        near as a semidefinite program gets, which takes minutes, up to 1,000 rows or units.
     memory : int or str, optional
         Memory budget: bytes, or text such as '8GB'. By default 60 % of what the machine has.
     threads : int, optional

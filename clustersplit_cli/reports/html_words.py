@@ -108,7 +108,8 @@ def tiles(report: Mapping[str, Any]) -> tuple[Tile, ...]:
         percent = min(math.floor(100 * bound["fraction"] + 1e-9), 100)
         of = "" if bound["kernel"] == "exact" else ", for the Nyström kernel"
         at_most = f"no split exceeds {human_number(bound['mmd_upper'], 3)}{of}"
-        found.insert(2, Tile(f"≥ {percent}%", "of the best possible MMD", at_most))
+        share = Tile(f"≥ {percent}%", "of the best possible MMD", at_most)
+        found.insert(2, Tile("optimal", "proven by the bound", at_most) if bound["proven_optimal"] else share)
     return tuple(found)
 
 

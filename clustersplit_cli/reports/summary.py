@@ -226,6 +226,8 @@ class Bound:
     mmd_upper: float
     fraction: float
     kernel: str
+    method: str
+    proven_optimal: bool
 
 
 @dataclass(frozen=True)

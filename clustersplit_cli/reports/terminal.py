@@ -260,7 +260,7 @@ def _bound_clauses(report: Report, bound: Bound) -> list[str]:
         whose = "the best found has "
     percent = min(math.floor(100 * fraction + 1e-9), 100)  # down: "at least" has to be true
     clauses = [
-        f"{whose}at least {percent}% of the best possible",
+        f"{whose}at least {percent}% of the best possible" if not bound.proven_optimal else "proven optimal",
         f"MMD at most {human_number(bound.mmd_upper)}",
     ]
     if bound.kernel != "exact":

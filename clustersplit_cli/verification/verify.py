@@ -143,7 +143,8 @@ def _allow_other_proofs(
     if not context.has_all_rows:
         yield _check_tighter_bound(stated, recomputed.pop("bound"))
         return
-    most = context.bound(with_support=False) or 0.0
+    again = context.bound(with_support=False)
+    most = again.mmd if again else 0.0
     fraction = min(recomputed["mmd"]["value"] / most, 1.0) if most else 1.0
     recomputed["bound"] |= {"mmd_upper": most, "fraction": fraction}
 

@@ -330,6 +330,7 @@ def test_parts_heed_forced_rows_and_tolerances(call: Call) -> None:
         ("--rounding", "nearest"),
         ("--h", "0.2"),
         ("--bound", "always"),
+        ("--bound", "tight"),
         ("--out", "-", "--format", "txt"),
         ("--stratify", "label", "--stratify", "domain"),
     ],

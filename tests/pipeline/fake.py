@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clustersplit_cli.core.baselines import RandomMMD
+from clustersplit_cli.core.bound.bound import SPECTRAL, UpperBound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.geometry.features import ColumnSpreads, Features
 from clustersplit_cli.core.geometry.kernels import Kernel, Prepared
@@ -125,9 +126,9 @@ class FakeEngine:
         self.asked.append("certify" if program is None else f"certify with {program}")
         return FixedPoint("threshold", "optimal", 6.0, 0.0, True, 2)
 
-    def bound(self, *, with_support: bool = True) -> float:
+    def bound(self, found: str | None = None, *, with_support: bool = True) -> UpperBound:
         self.asked.append("bound")
-        return 2.0
+        return UpperBound(2.0, SPECTRAL)
 
     def random_baseline(self, found: str | None = None, *, same_size: bool = False) -> RandomMMD:
         self.asked.append("random_baseline")

@@ -92,7 +92,7 @@ def troubled_report(report: Report) -> Report:
         restarts=(RestartSummary("random", 100, 815.5, 0.48, False),),
         constraints=ConstraintsSummary(False, cells),
         certificate=Certificate("threshold", "not optimal", 810.0, 0.0029, False, 0),
-        bound=Bound(0.5478, 0.8801, "nystrom"),
+        bound=Bound(0.5478, 0.8801, "nystrom", "spectral", False),
         warnings=(
             Notice("not-converged", "1 of 1 starts did not converge; raise --max-iter"),
             Notice(

@@ -23,7 +23,7 @@ from clustersplit_cli.reports.portrait import (
     RowWitness,
 )
 from clustersplit_cli.reports.readable import render_json
-from clustersplit_cli.reports.summary import CellSummary, ConstraintsSummary, Report
+from clustersplit_cli.reports.summary import Bound, CellSummary, ConstraintsSummary, Report
 
 SIX_MEGABYTES = 6_000_000
 
@@ -116,6 +116,12 @@ def test_a_bound_of_an_approximate_kernel_is_said_to_be_one(troubled_report: Rep
     (tile,) = [tile for tile in tiles(as_json(troubled_report)) if "best possible" in tile.name]
     assert tile.figure == "≥ 88%"
     assert "for the Nyström kernel" in tile.remark
+
+
+def test_a_split_that_reaches_the_bound_is_said_to_be_optimal(report: Report) -> None:
+    proven = replace(report, bound=Bound(0.4821, 0.999998, "exact", "semidefinite", True))
+    (tile,) = [tile for tile in tiles(as_json(proven)) if "bound" in tile.name and "cells" not in tile.name]
+    assert (tile.figure, tile.remark) == ("optimal", "no split exceeds 0.482")
 
 
 def test_the_page_of_ten_thousand_rows_stays_below_six_megabytes(report: Report) -> None:

@@ -90,7 +90,7 @@ def test_a_troubled_run_shows_what_is_wrong(troubled_report: Report) -> None:
 
 
 def test_the_summary_is_four_lines_unless_more_is_asked_for(report: Report) -> None:
-    bounded = replace(report, bound=Bound(0.5478, 0.8799, "exact"))
+    bounded = replace(report, bound=Bound(0.5478, 0.8799, "exact", "spectral", False))
     text = shown(bounded, verbose=False)
     assert text == dedent("""\
         rows         1,648 train, 413 validation (20.0%)
@@ -208,7 +208,13 @@ def test_a_cell_without_columns_is_called_all_rows(report: Report) -> None:
 def test_the_bound_is_rounded_so_that_at_least_stays_true(
     report: Report, fraction: float, kernel: str, said: str
 ) -> None:
-    assert row(replace(report, bound=Bound(0.5478, fraction, kernel)), "bound") == said
+    assert row(replace(report, bound=Bound(0.5478, fraction, kernel, "spectral", False)), "bound") == said
+
+
+def test_a_split_that_reaches_the_bound_is_said_to_be_optimal(report: Report) -> None:
+    proven = replace(report, bound=Bound(0.4821, 0.999998, "exact", "semidefinite", True))
+    assert row(proven, "bound") == "proven optimal, MMD at most 0.4821"
+    assert "proven optimal (0.4821)" in shown(proven, verbose=False)
 
 
 @pytest.mark.parametrize(

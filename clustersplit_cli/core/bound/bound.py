@@ -22,6 +22,10 @@ from clustersplit_cli.core.geometry.low_rank import LowRankKernel
 from clustersplit_cli.core.geometry.spectrum import Spectrum, factored_spectrum
 from clustersplit_cli.core.search.problem import Problem
 
+SPECTRAL, SEMIDEFINITE = "spectral", "semidefinite"
+"""What a bound follows from."""
+PROVEN = 1e-5
+"""A split whose MMD² is this near to the bound is proven optimal: MMD² is stated to no more digits."""
 COVERED = 4
 """Leading directions that are covered by cones."""
 ROUNDS, FEWER_ROUNDS, MANY_ROWS = 28, 6, 100_000
@@ -32,6 +36,27 @@ ROUNDING = 8.0
 SHARES = tuple(2.0**power for power in range(-4, 5))
 """What to try for e, in units of the coupling; any e gives a bound."""
 GRID, GRIDS = 16, 5
+
+
+@dataclass(frozen=True)
+class UpperBound:
+    """No split that meets the constraints has a larger MMD.
+
+    Attributes
+    ----------
+    method : what it follows from: eigenvalues, or a semidefinite relaxation.
+    """
+
+    mmd: float
+    method: str
+
+    def share(self, mmd: float) -> float:
+        """How much of it a split reaches."""
+        return min(mmd / self.mmd, 1.0) if self.mmd > 0 else 1.0
+
+    def proves(self, mmd: float) -> bool:
+        """Whether no split can have a larger MMD than this one."""
+        return self.share(mmd) ** 2 >= 1.0 - PROVEN
 
 
 def mmd_upper_bound(problem: Problem, low_rank: LowRankKernel, *, with_support: bool = True) -> float:

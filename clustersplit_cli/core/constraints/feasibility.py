@@ -329,6 +329,10 @@ def _elastic(demand: Demand, *, integers: bool) -> tuple[Counts, NDArray[np.floa
     return np.zeros(0, dtype=np.int64), np.asarray(relaxed.ineqlin.marginals)
 
 
+FAILED = 4
+"""How HiGHS ends some small programs, unless it is kept from simplifying them first."""
+
+
 def _integers(
     costs: NDArray[np.float64],
     matrix: Any,
@@ -343,13 +347,16 @@ def _integers(
 
     if (np.asarray(lower) > np.asarray(upper)).any():
         return None, True
-    found = milp(
-        costs,
-        integrality=integral,
-        bounds=Bounds(np.zeros(len(costs)), np.asarray(most, dtype=np.float64)),
-        constraints=LinearConstraint(matrix, lower, upper),
-        options={"time_limit": seconds, "mip_rel_gap": 0.0},
-    )
+    for presolve in (True, False):
+        found = milp(
+            costs,
+            integrality=integral,
+            bounds=Bounds(np.zeros(len(costs)), np.asarray(most, dtype=np.float64)),
+            constraints=LinearConstraint(matrix, lower, upper),
+            options={"time_limit": seconds, "mip_rel_gap": 0.0, "presolve": presolve},
+        )
+        if found.status != FAILED:
+            break
     return found.x, found.status in (0, 2)
 
 

@@ -23,7 +23,7 @@ from clustersplit_cli.data.destination import Destination
 from clustersplit_cli.data.row_labels import NOBODY
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.engines.plan import MemoryPlan
-from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.options import TIGHT, CheckedOptions
 from clustersplit_cli.pipeline.context import (
     PartitionOptions,
     Streams,
@@ -35,7 +35,7 @@ from clustersplit_cli.pipeline.context import (
 from clustersplit_cli.pipeline.local.context import Parts, by_cbc
 from clustersplit_cli.pipeline.local.output import write_parts
 from clustersplit_cli.pipeline.local.partition import LocalPartition
-from clustersplit_cli.pipeline.local.split import LocalSplit
+from clustersplit_cli.pipeline.local.split import LocalSplit, refuse_tight_bound
 from clustersplit_cli.pipeline.local.target import see_target
 from clustersplit_cli.pipeline.result import CountedParts, ForcedRows, GivenParts, PartCounts, SomeRows
 from clustersplit_cli.pipeline.run import Run, run
@@ -151,6 +151,8 @@ class LocalEngine:
 
     def prepare(self, surveyed: Any) -> LocalSplit | LocalPartition:
         """Hold the kernel."""
+        if isinstance(surveyed, Requirements) and self.options.bound == TIGHT:
+            refuse_tight_bound(surveyed)
         streams = Streams.from_seed(self.options.seed)
         memory = self.memory or plan_local(self.dataset, self.options, self.workers, self.into)
         options, widths = with_width(self.dataset, self.options, self.workers)

@@ -146,7 +146,7 @@ class LocalPartition(LocalContext):
             )
             return proof.lacking(self.kernel.geometry.lacking)
 
-    def bound(self, *, with_support: bool = True) -> None:
+    def bound(self, found: LocalFound | None = None, *, with_support: bool = True) -> None:
         """Nothing is known that bounds the MMD of partitions."""
 
     def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:

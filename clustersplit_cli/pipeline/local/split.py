@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.assignment.cbc import AssignmentProgram, CBCAssigner
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.baselines import SEEDED, RandomMMD, StrategyContext, of_size, random_mmd
-from clustersplit_cli.core.bound.bound import mmd_upper_bound
+from clustersplit_cli.core.bound.bound import SEMIDEFINITE, SPECTRAL, UpperBound, mmd_upper_bound
+from clustersplit_cli.core.bound.semidefinite import MOST_UNITS, semidefinite_bound
 from clustersplit_cli.core.certificate import (
     FixedPoint,
     certify_by_cbc,
@@ -33,6 +34,7 @@ from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.severity import CoupledPath, Path, SplitPath, normal, standardized
 from clustersplit_cli.engines.options import LOCAL
 from clustersplit_cli.errors import UsageError
+from clustersplit_cli.options import TIGHT
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import (
     CBC_CERTIFICATE_ROWS,
@@ -79,8 +81,11 @@ class LocalSplit(LocalContext):
     def idle_from(self) -> Idle:
         """Exact kernels leave workers idle, held factors only once no more passes are made.
 
-        Where cells hang together, the bound shares random streams with the search: it has to wait.
+        Where cells hang together, the bound shares random streams with the search: it has to wait. A tight
+        one asks what was found.
         """
+        if self.options.bound == TIGHT:
+            return Idle.AFTERWARDS
         if not self.requirements.separates or self.kernel.memory.geometry == "linear":
             return Idle.AFTERWARDS
         return Idle.REFINING if self.problem.geometry.is_low_rank else Idle.EXPLORING
@@ -249,11 +254,12 @@ class LocalSplit(LocalContext):
                 proof = certify_coupled(found.measured, found.members, asked, how)
             return proof and proof.lacking(self.kernel.geometry.lacking)
 
-    def bound(self, *, with_support: bool = True) -> float | None:
+    def bound(self, found: LocalFound | None = None, *, with_support: bool = True) -> UpperBound | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much.
 
         Parameters
         ----------
+        found : once no other split can have a larger MMD, a tight bound is tight enough.
         with_support : whether to use support functions, which engines that read in pieces do not.
         """
         options, memory, problem = self.options, self.kernel.memory, self.problem
@@ -266,10 +272,19 @@ class LocalSplit(LocalContext):
             if max(problem.n, 50 * factors) * factors**2 > COSTLY_BOUND:
                 return None
         if self.requirements.separates:
-            return mmd_upper_bound(problem, self.low_rank(), with_support=with_support)
-        # Splits that meet several families meet each of them: the smallest of their bounds holds.
-        problems = [replace(problem, constraints=family.validation) for family in self.requirements.families]
-        return min(mmd_upper_bound(each, self.low_rank()) for each in problems)
+            most = mmd_upper_bound(problem, self.low_rank(), with_support=with_support)
+        else:
+            # Splits that meet several families meet each of them: the smallest of their bounds holds.
+            limits = [family.validation for family in self.requirements.families]
+            problems = [replace(problem, constraints=each) for each in limits]
+            most = min(mmd_upper_bound(each, self.low_rank()) for each in problems)
+        bound = UpperBound(most, SPECTRAL)
+        if options.bound != TIGHT or (found is not None and bound.proves(found.measured.mmd)):
+            return bound
+        over = problem if self.requirements.units is None else self.coupling.problem
+        reached = None if found is None else found.measured.mmd_squared
+        tight = semidefinite_bound(over, self.requirements, reached, self.progress)
+        return min(bound, UpperBound(tight, SEMIDEFINITE), key=lambda each: each.mmd)
 
     def random_baseline(self, found: LocalFound | None = None, *, same_size: bool = False) -> RandomMMD:
         """Measure random splits that meet the constraints, or have as many validation rows as `found`."""
@@ -356,6 +371,26 @@ class LocalSplit(LocalContext):
     def written(self, found: LocalFound) -> Parts:
         """The rows of both sides."""
         return Parts.of(self.dataset.rows, SIDES, found.labels)
+
+
+def refuse_tight_bound(requirements: Requirements) -> None:
+    """Refuse to bound tightly what is too large for that, or has no fixed counts.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not all(family.is_exact for family in requirements.families):
+        raise UsageError(
+            f"--bound {TIGHT} needs exact quotas, and tolerances leave the number of rows open",
+            hint="drop --tolerance, or --bound",
+        )
+    if requirements.n_units > MOST_UNITS:
+        what = "rows" if requirements.units is None else "units"
+        raise UsageError(
+            f"--bound {TIGHT} takes at most {MOST_UNITS:,} {what}, and there are {requirements.n_units:,}",
+            hint="use --bound always",
+        )
 
 
 def certify(

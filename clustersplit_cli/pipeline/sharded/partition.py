@@ -171,7 +171,7 @@ class ShardedPartition(ShardedContext[FoundParts]):
                 )
             return certify_parts(parts, optimum)
 
-    def bound(self, *, with_support: bool = True) -> None:
+    def bound(self, found: FoundParts | None = None, *, with_support: bool = True) -> None:
         """Nothing is known that bounds the MMD of partitions."""
 
     def random_baseline(self, found: FoundParts | None = None, *, same_size: bool = False) -> RandomMMD:

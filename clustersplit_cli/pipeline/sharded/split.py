@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.baselines import RandomMMD
-from clustersplit_cli.core.bound.bound import factored_bound
+from clustersplit_cli.core.bound.bound import SPECTRAL, UpperBound, factored_bound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.exact_sum import merged
@@ -250,7 +250,7 @@ class ShardedSplit(ShardedContext[ShardedFound]):
                 proposal = propose(found.problem, found.refined.split, ("certificate", "certificate"))
             return certify(found.problem, found.refined.split, proposal)
 
-    def bound(self, *, with_support: bool = True) -> float | None:
+    def bound(self, found: ShardedFound | None = None, *, with_support: bool = True) -> UpperBound | None:
         """Bound the MMD of all splits with these counts; None with tolerances, or where it costs too much."""
         how, kernel, limits = self.options.bound, self.kernel, self.kernel.surveyed.limits
         if how == "never" or not self.options.is_searched_for or not limits.is_exact:
@@ -261,7 +261,7 @@ class ShardedSplit(ShardedContext[ShardedFound]):
         parts = self.executor.run(FactorMoments(kernel.mixing, len(limits.target)))
         gram, sums = (merged(column) for column in zip(*parts, strict=True))
         precision = np.dtype(kernel.plan.stored if kernel.mixing is not None else kernel.plan.dtype)
-        return factored_bound(limits, gram, sums, precision)
+        return UpperBound(factored_bound(limits, gram, sums, precision), SPECTRAL)
 
     def random_baseline(self, found: ShardedFound | None = None, *, same_size: bool = False) -> RandomMMD:
         """Measure random splits that meet every cell's target: those that the local engine draws."""

@@ -257,6 +257,14 @@ def test_units_that_cannot_hit_their_quota_are_told_with_the_smallest_tolerance(
     assert asked.families[0].validation.upper.tolist() == [5]
 
 
+def test_a_program_that_highs_fails_to_simplify_is_solved_as_it_is() -> None:
+    """Found at random: with its presolve HiGHS ends in an error, where the answer is that none will do."""
+    cells = cells_of("label", [0, 0, 0, 1, 0, 0, 2, 2])
+    units = np.array([0, 1, 2, 2, 3, 3, 3, 3])
+    with pytest.raises(InfeasibleError, match="label=2"):
+        require(cells, holdout=Fraction(2, 5), units=units)
+
+
 def test_a_unit_forced_to_both_sides_is_refused() -> None:
     pinned = np.array([0, 1, -1, -1], np.int8)
     with pytest.raises(InfeasibleError, match="row 0 to training and row 1 to validation"):
