@@ -3,8 +3,8 @@
     python -m benchmarks.bare kernel X.npy GAMMA
     python -m benchmarks.bare landmarks X.npy GAMMA Q
 
-computes it once and prints the seconds. A process of its own pays for fresh memory, as the command does;
-repeated in one process the same product takes a third less.
+computes it once and prints wall-clock and processor seconds. A process of its own pays for fresh memory, as
+the command does; repeated in one process the same product takes a third less.
 """
 
 from __future__ import annotations
@@ -51,23 +51,24 @@ def bare_pass(X: np.ndarray, columns: int = 10, block: int = 8192) -> None:
         X[start : start + block] @ weights
 
 
-def alone(what: str, rows: Path, *numbers: float) -> float:
-    """Seconds of one computation in a process of its own, reading the rows not counted."""
+def alone(what: str, rows: Path, *numbers: float) -> tuple[float, float]:
+    """Wall-clock and processor seconds of one computation in a process of its own, without reading rows."""
     words = [sys.executable, "-m", "benchmarks.bare", what, str(rows), *map(str, numbers)]
     root = Path(__file__).resolve().parents[1]
-    return float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=root).stdout)
+    said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=root).stdout.split()
+    return float(said[0]), float(said[1])
 
 
 def main() -> None:
     """Compute once and print the seconds."""
     what, rows, gamma, *landmarks = sys.argv[1:]
     X, width = np.load(rows), np.float32(gamma)
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     if what == "kernel":
         bare_kernel(X, width)
     else:
         bare_landmarks(X, int(landmarks[0]), width)
-    print(time.perf_counter() - start)
+    print(time.perf_counter() - start, time.process_time() - busy)
 
 
 if __name__ == "__main__":

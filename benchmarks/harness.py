@@ -6,6 +6,7 @@ import compileall
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -27,10 +28,14 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @dataclass(frozen=True)
 class Ran:
-    """One run of the command: wall-clock seconds as a user sees them, and its report."""
+    """One run of the command: wall-clock seconds as a user sees them, its report, and processor seconds.
+
+    The last are what other work on the machine disturbs least.
+    """
 
     seconds: float
     report: dict[str, Any]
+    processor: float
 
     def steps(self, *names: str) -> float:
         """Seconds of the named steps together."""
@@ -53,14 +58,11 @@ def split(features: Path, *options: str, command: str = "split", check: Check | 
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         out = Path(folder) / "run"
         words = [command, str(features), "--out", str(out), "--quiet", *options]
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "clustersplit_cli", *words], check=True, stderr=subprocess.DEVNULL
-        )
-        seconds = time.perf_counter() - start
+        run = [sys.executable, "-m", "clustersplit_cli", *words]
+        seconds, processor = spent(lambda: subprocess.run(run, check=True, stderr=subprocess.DEVNULL))
         if check is not None:
             check(out)
-        return Ran(seconds, json.loads((out / "report.json").read_text(encoding="utf-8")))
+        return Ran(seconds, json.loads((out / "report.json").read_text(encoding="utf-8")), processor)
 
 
 @lru_cache(maxsize=1)
@@ -74,6 +76,20 @@ def clock(task: Callable[[], object]) -> float:
     start = time.perf_counter()
     task()
     return time.perf_counter() - start
+
+
+def spent(task: Callable[[], object]) -> tuple[float, float]:
+    """Wall-clock seconds of a call, and processor seconds of the processes that it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = clock(task)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def start() -> tuple[float, float]:
+    """What it takes to start the command: wall-clock and processor seconds."""
+    words = [sys.executable, "-m", "clustersplit_cli", "--help"]
+    return spent(lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL))
 
 
 def side_by_side(repeats: int, *tasks: Callable[[], Any], pause: float = 0.0) -> list[list[Any]]:

@@ -8,10 +8,7 @@ machine that others use.
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,41 +69,27 @@ def write_electricity(folder: Path, n: int = 45_312) -> list[str]:
     return [str(path), *companions]
 
 
-def processor(task: Callable[[], object]) -> float:
-    """Processor seconds that a task's processes take."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    task()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
 def measured(case: Case, folder: Path) -> str:
     """One line of the table."""
     both: list[list[tuple[float, float]]] = [[], [], []]
     reports = []
 
-    def split() -> float:
+    def split() -> tuple[float, float]:
         ran = harness.split(Path(case.words[0]), *case.words[1:])
         reports.append(ran.report)
-        return ran.seconds
+        return ran.seconds, ran.processor
 
-    def start() -> float:
-        words = [sys.executable, "-m", "clustersplit_cli", "--help"]
-        return harness.clock(lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL))
-
-    def kernel() -> float:
+    def kernel() -> tuple[float, float]:
         return bare.alone("kernel", folder / f"part_{Path(case.words[0]).name}", case.gamma)
 
     np.save(folder / f"part_{Path(case.words[0]).name}", np.load(case.words[0])[::THINNED])
     for _ in range(REPEATS):
-        for task, found in zip((split, kernel, start), both, strict=True):
-            walls: list[float] = []
-            spent = processor(lambda task=task, walls=walls: walls.append(task()))  # type: ignore[misc]
-            found.append((walls[0], spent))
+        for task, found in zip((split, kernel, harness.start), both, strict=True):
+            found.append(task())
     (wall, cpu), (part_wall, part_cpu), (start_wall, start_cpu) = (
         tuple(harness.median([pair[place] for pair in found]) for place in (0, 1)) for found in both
     )
-    bare_wall, bare_cpu = THINNED**2 * part_wall, THINNED**2 * (part_cpu - start_cpu)
+    bare_wall, bare_cpu = THINNED**2 * part_wall, THINNED**2 * part_cpu
     ratio = (cpu - start_cpu) / bare_cpu
     report = reports[-1]
     width = report["plan"]["rank"] or report["plan"]["landmarks"]

@@ -58,7 +58,7 @@ def dense_rows(case: str, rows: Path, run: Callable[[], harness.Ran], repeats: i
     gamma = np.float32(1 / X.var(axis=0, dtype=np.float64).sum())
     bare, again, runs, starts = harness.side_by_side(
         repeats,
-        lambda: bare_limits.alone("kernel", rows, gamma),
+        lambda: bare_limits.alone("kernel", rows, gamma)[0],
         lambda: harness.clock(lambda: bare_limits.bare_kernel(X, gamma)),
         run,
         start_up,
@@ -84,7 +84,7 @@ def nystrom_rows(arguments: list[str], X: np.ndarray, q: int, repeats: int) -> I
     gamma = np.float32(1 / X[::50].var(axis=0, dtype=np.float64).sum())
     bare, runs, starts = harness.side_by_side(
         repeats,
-        lambda: bare_limits.alone("landmarks", Path(arguments[0]), gamma, q),
+        lambda: bare_limits.alone("landmarks", Path(arguments[0]), gamma, q)[0],
         lambda: harness.split(Path(arguments[0]), *arguments[1:], "--nystrom", str(q)),
         start_up,
         pause=PAUSE,

@@ -1,4 +1,4 @@
-"""`--bound tight`, from the command line to the report and through `verify`; what it cannot bound is refused."""
+"""`--bound tight`, in the report and through `verify`; what it cannot bound is refused."""
 
 from __future__ import annotations
 

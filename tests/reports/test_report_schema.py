@@ -159,7 +159,11 @@ def test_any_schema_of_these_words_is_understood_as_jsonschema_understands_it(
             "constraints.cells[0].actual is 2.0, and should be an",
         ),
         (("certificate",), 3, "certificate is 3, and should be an object"),
-        (("plan", "geometry"), None, "plan.geometry is null, and should be 'dense' or 'linear' or 'low-rank' or 'nystrom'"),
+        (
+            ("plan", "geometry"),
+            None,
+            "plan.geometry is null, and should be 'dense' or 'linear' or 'low-rank' or 'nystrom'",
+        ),
         (("plan", "sofa"), 1, "plan.sofa is unknown"),
         (
             ("input", "n_rows"),
