@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from clustersplit_cli.errors import UsageError
+from clustersplit_cli.similarity import PRECOMPUTED
 
 if TYPE_CHECKING:
     from clustersplit_cli.core.constraints.tolerance import Tolerance
@@ -20,6 +21,8 @@ INPUT, CONSTRAINTS, METHOD, SCALE, OUTPUT = "Input", "Constraints", "Method", "S
 TIGHT = "tight"
 """A bound as near as a semidefinite program gets."""
 WORST, LOOKALIKE, NEAREST, SHIFT, SEVERITY = AIMS = "worst", "lookalike", "nearest", "shift", "severity"
+OF_DISTANCES = "rbf", "linear", PRECOMPUTED
+"""Kernels that distances are enough for."""
 OF_THE_MACHINE = ("memory", "threads", "spill", "scheduler")
 """Options that say nothing about the split, only how it is worked out on this machine."""
 Kind = Literal["text", "number", "integer", "seconds", "path", "flag", "texts", "numbers"]
@@ -138,6 +141,11 @@ OPTIONS: dict[str, Option] = {
             "Rows that go to neither side, such as a test domain; COLUMN= for no value (repeatable).",
         ),
         flag("drop_invalid", INPUT, "Leave out rows with NaN or infinite features."),
+        flag(
+            "distances",
+            INPUT,
+            "FEATURES holds the distances of all rows from each other, n x n, instead of features.",
+        ),
         text(
             "target",
             INPUT,
@@ -214,7 +222,9 @@ OPTIONS: dict[str, Option] = {
             "keep_together",
             CONSTRAINTS,
             "COLUMN",
-            "Rows with the same value go to the same side; `exact-duplicates`: rows with the same features.",
+            "Rows with the same value go to the same side; `exact-duplicates`: rows with the same features; "
+            "`near-duplicates=0.95`: rows of that cosine similarity; `near-duplicates=kernel:0.95`: of that "
+            "similarity by the kernel.",
         ),
         path(
             "force_train",
@@ -242,13 +252,14 @@ OPTIONS: dict[str, Option] = {
         choice(
             "kernel",
             METHOD,
-            "How rows are compared.",
+            "How rows are compared; `precomputed`: FEATURES holds the similarities of all rows, n x n.",
             "rbf",
             "laplacian",
             "linear",
             "cosine",
             "polynomial",
             "tanimoto",
+            PRECOMPUTED,
             default="rbf",
         ),
         Option(
@@ -449,6 +460,7 @@ class SplitOptions:
     severity: str | None = None
     at_mmd: str | None = None
     target: str | None = None
+    distances: bool = False
     aim: str = WORST
     weights: bool = False
     memory: str | None = None
@@ -480,6 +492,12 @@ class CheckedOptions:
     at_mmd: float | None = None
     aim: str = WORST
     weights: bool = False
+    distances: bool = False
+
+    @property
+    def is_square(self) -> bool:
+        """Whether values of all pairs of rows are given in place of features."""
+        return self.distances or self.kernel == PRECOMPUTED
 
     @property
     def is_graded(self) -> bool:
@@ -499,7 +517,7 @@ class CheckedOptions:
     @property
     def is_linear(self) -> bool:
         """Whether the kernel needs no matrix of its own."""
-        return self.kernel in ("linear", "cosine")
+        return self.kernel in ("linear", "cosine", PRECOMPUTED)
 
     @property
     def is_stationary(self) -> bool:
@@ -525,7 +543,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
     for name, value in given.items():
         if value is not None:
             check_option(OPTIONS[name], value)
-    if options.gamma is not None and options.kernel in ("linear", "cosine", "tanimoto"):
+    if options.gamma is not None and options.kernel in ("linear", "cosine", "tanimoto", PRECOMPUTED):
         raise UsageError(
             f"--gamma has no meaning for the {options.kernel} kernel",
             hint="drop --gamma, or use --kernel rbf",
@@ -547,6 +565,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
             "--certify always cannot be combined with a graded split, which is no fixed point",
             hint="drop --certify, or --severity and --at-mmd",
         )
+    _check_square(options)
     _check_aim(options)
     if options.bound == TIGHT and options.aim not in (WORST, SEVERITY):
         raise UsageError(
@@ -581,6 +600,7 @@ def check_options(options: SplitOptions) -> CheckedOptions:
         at_mmd=at_mmd,
         aim=options.aim,
         weights=options.weights,
+        distances=options.distances,
     )
 
 
@@ -619,6 +639,26 @@ def check_target(target: str | None) -> None:
             f"--target '{target}' names nothing",
             hint="for example --target field.parquet or --target domain=sketch",
         )
+
+
+def _check_square(options: SplitOptions) -> None:
+    """Refuse what needs features where values of pairs of rows are given instead."""
+    if not options.distances and options.kernel != PRECOMPUTED:
+        return
+    given = "--distances" if options.distances else f"--kernel {PRECOMPUTED}"
+    if options.kernel not in OF_DISTANCES:
+        raise UsageError(
+            f"--kernel {options.kernel} needs features, and {given} gives none",
+            hint="use --kernel rbf or linear",
+        )
+    refused = {
+        f"--standardize {options.standardize}": options.standardize != "none",
+        f"--gamma {options.gamma}": options.gamma in ("power", "1/d"),
+        "--target": options.target is not None,
+    }
+    for name, is_given in refused.items():
+        if is_given:
+            raise UsageError(f"{name} needs features, and {given} gives none", hint="drop one of them")
 
 
 def _check_aim(options: SplitOptions) -> None:
@@ -673,7 +713,7 @@ def _parse_nystrom(text: str, kernel: str) -> str | int:
             f"--nystrom must be auto, off or a number of landmarks of at least 1, got '{text}'",
             hint="for example --nystrom 2000",
         )
-    if kernel in ("linear", "cosine"):
+    if kernel in ("linear", "cosine", PRECOMPUTED):
         raise UsageError(
             f"--nystrom {text} has no meaning for the {kernel} kernel, which is exact at any size",
             hint="drop --nystrom",

@@ -162,7 +162,7 @@ SEARCHING = {"severity", "at_mmd"} | {
     ("callable_", "not_taken"),
     [
         (cluster_split, {"k"}),
-        (inspect, {"k", "severity", "at_mmd", "impute", *OF_TARGETS}),
+        (inspect, {"k", "severity", "at_mmd", "impute", "distances", *OF_TARGETS}),
         (cluster_folds, {"holdout", "rounding", "force_train", "force_val", "bound", *OF_TARGETS}),
         (cluster_parts, {"holdout", "k", "rounding", "bound", *OF_TARGETS}),
         (
@@ -174,16 +174,16 @@ SEARCHING = {"severity", "at_mmd"} | {
             {"holdout", "k", "rounding", "force_train", "force_val", "bound", "certify", "keep_together"}
             | OF_TARGETS,
         ),
-        (verify, {"k", "solver", "certify", "bound", *SEARCHING, *OF_TARGETS, "impute"}),
+        (verify, {"k", "solver", "certify", "bound", *SEARCHING, *OF_TARGETS, "impute", "distances"}),
         (
             compare,
             {"k", "keep_together", "force_train", "force_val", "label_bins", "solver", "certify", "bound"}
-            | {"severity", "at_mmd", "impute", *OF_TARGETS},
+            | {"severity", "at_mmd", "impute", "distances", *OF_TARGETS},
         ),
         (
             evaluate,
             {"k", "keep_together", "force_train", "force_val", "label_bins", "solver", "certify", "bound"}
-            | {"severity", "at_mmd", "impute", *OF_TARGETS}
+            | {"severity", "at_mmd", "impute", "distances", *OF_TARGETS}
             | {"stratify", "tolerance", "kernel", "degree"},
         ),
     ],

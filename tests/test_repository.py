@@ -22,15 +22,16 @@ PACKAGE = ROOT / "clustersplit_cli"
 SAMPLES = ROOT / "sample_data"
 SOURCE = ROOT.parent / "shared" / "data" / "gas_drift.parquet"
 
-SHARED = {"errors", "progress", "cleanup", "environment"}
+SHARED = {"errors", "progress", "cleanup", "environment", "similarity"}
 """Modules at the root that every room may use."""
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "progress": set(),
     "cleanup": set(),
     "environment": {"errors"},
+    "similarity": {"errors"},
     "core": SHARED,
-    "data": SHARED,
+    "data": {"core", *SHARED},
     "reports": SHARED,
     "engines": {"core", "data", "__init__", *SHARED},
     "options": {"core", "engines", *SHARED},
@@ -56,7 +57,7 @@ CORE_LAYERS = (
     ("assignment",),
     ("search",),
     ("mmd", "bound"),
-    ("aims", "baselines", "certificate", "duplicates", "matching", "severity"),
+    ("aims", "baselines", "certificate", "duplicates", "matching", "near_duplicates", "severity"),
 )
 """The rooms and modules of core: each imports from layers above it, and from its own room."""
 LIBRARIES = {

@@ -77,7 +77,7 @@ FEATURES_OR_CONFIG = _argument(
     Path | None, "FEATURES", f"{FILES}; may be left out with --config.", parser=features_path
 )
 COMPANIONS = "label_file domain_file metadata"
-READING = f"columns label domain {COMPANIONS} id exclude drop_invalid impute"
+READING = f"columns label domain {COMPANIONS} id exclude drop_invalid impute distances"
 READING_WITHOUT_ID = READING.replace(" id ", " ")
 KERNEL = "kernel gamma degree standardize nystrom"
 MACHINE = "memory threads"
@@ -87,6 +87,13 @@ _EARLIER_INPUT = path(
     "FEATURES",
     "Where the input is now.",
     default_in_words="its path in the report, from the working directory or the run's",
+)
+_NEAR = text(
+    "near_duplicates",
+    METHOD,
+    "SIMILARITY",
+    "Count validation rows with a training row of this cosine similarity, such as 0.95; kernel:0.95: of this "
+    "similarity by the kernel.",
 )
 _JSON, _QUIET, _FORCE, _OUT = (OPTIONS[name] for name in ("json", "quiet", "force", "out"))
 
@@ -209,6 +216,7 @@ MMD = Command(
             default=0,
             example=1000,
         ),
+        _NEAR,
         OPTIONS["seed"].but(help="Of landmarks, the median width and permutations."),
         f"{MACHINE} engine spill scheduler",
         text("fail_above", GATES, "X", "Exit with 1 if an MMD is above X."),
@@ -286,6 +294,10 @@ VERIFY = Command(
         "columns label domain exclude drop_invalid impute",
         "holdout stratify tolerance rounding label_bins keep_together force_train force_val",
         flag("rerun", METHOD, "Also search again, and compare the split, the trace and all restarts."),
+        _NEAR.but(
+            help="Also fail if a validation row has a training row of this cosine similarity, such as 0.95; "
+            "kernel:0.95: of this similarity by the kernel."
+        ),
         f"{MACHINE} engine spill scheduler",
         _JSON.but(help="Also print the checks to stdout."),
         _QUIET.but(help="Show only checks that failed."),

@@ -20,6 +20,7 @@ from clustersplit_cli.errors import (
 )
 from clustersplit_cli.options import NEAREST, SHIFT, TIGHT
 from clustersplit_cli.pipeline.context import plan
+from clustersplit_cli.similarity import PRECOMPUTED
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Extent, ReadRequest
@@ -164,6 +165,8 @@ def _only_local(checked: CheckedOptions) -> dict[str, bool]:
         f"--aim {checked.aim}": checked.aim in (NEAREST, SHIFT),
         "--weights": checked.weights,
         f"--bound {TIGHT}": checked.bound == TIGHT,
+        "--kernel precomputed": checked.kernel == PRECOMPUTED,
+        "--distances": checked.distances,
         "--gamma power": checked.gamma == "power",
         "--standardize zscore with --kernel cosine": checked.standardize == "zscore"
         and checked.kernel == "cosine",

@@ -12,6 +12,7 @@ import typer
 
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import CheckedOptions, Option, SplitOptions, check_option, check_options
+from clustersplit_cli.similarity import Nearness
 
 Body = Callable[[typer.Context], None]
 _TYPES: dict[str, Any] = {
@@ -122,3 +123,9 @@ def checked_options(given: Mapping[str, Any]) -> CheckedOptions:
     """Check the options that say how to split, as far as the command has them."""
     names = [field.name for field in fields(SplitOptions) if field.name in given]
     return check_options(SplitOptions(**{name: given[name] for name in names}))
+
+
+def near_of(given: Mapping[str, Any]) -> Nearness | None:
+    """Read --near-duplicates."""
+    text = given.get("near_duplicates")
+    return None if text is None else Nearness.of_text(text, "--near-duplicates")

@@ -10,6 +10,7 @@ from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers.naming import report_path
 from clustersplit_cli.errors import UsageError
 from clustersplit_cli.options import parse_families
+from clustersplit_cli.similarity import DISTANCES, pairs_of
 
 if TYPE_CHECKING:
     from clustersplit_cli.cli.output import Output
@@ -38,6 +39,7 @@ def read_request(features: Path, given: Mapping[str, Any]) -> ReadRequest:
         force_train=given.get("force_train"),
         force_val=given.get("force_val"),
         target=given.get("target"),
+        pairs=pairs_of(given.get("kernel"), distances=bool(given.get("distances"))),
     )
 
 
@@ -76,6 +78,7 @@ def reading_config(request: ReadRequest, dataset: Dataset, output: Output) -> di
         "id": request.id_column,
         "drop_invalid": request.drop_invalid,
         **({} if request.impute == "none" else {"impute": request.impute}),
+        **({"distances": True} if request.pairs == DISTANCES else {}),
         "parts": None,
         "label_bins": request.label_bins,
         "keep_together": request.together,

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 Value = str | int | bool
 MEDIAN = "median"
 """How missing features may be filled."""
-EXACT_DUPLICATES = "exact-duplicates"
-"""Stands for a column: rows with the same features stay together."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,12 @@ class Dataset:
     n_excluded, n_dropped : rows left out by request, and rows dropped because they were not finite.
     dropped : (n_dropped,) int64, the positions of the latter.
     families : the categories of each family of cells; empty: one family of all categories.
-    together : what keeps rows together: the name of a column, or `EXACT_DUPLICATES`; None: nothing.
+    together : what keeps rows together: the name of a column, `EXACT_DUPLICATES`, or a `Nearness` as text;
+        None: nothing.
     units : (n,) the unit of every row if a column says so.
     pinned : (n,) 0 and 1 for a row forced into training or validation, -1 for the others; None: all are free.
     target : the rows of where a model will be used, if they were given.
+    pairs : what was given of all pairs of rows, from which the features were made; None: features were given.
     ids : the id column for *all* `n_rows` rows (a pyarrow Array), or None.
     id_name : its name.
     read_from : returns every file read, which may have to wait for its hash.
@@ -100,6 +100,7 @@ class Dataset:
     units: NDArray[np.int64] | None = None
     pinned: NDArray[np.int8] | None = None
     target: TargetRows | None = None
+    pairs: str | None = None
 
     @cached_property
     def files(self) -> tuple[InputFile, ...]:
@@ -140,10 +141,11 @@ class ReadRequest:
     drop_invalid: bool = False
     impute: str = "none"  # or MEDIAN: what is missing is taken for the median of its column
     label_bins: int | None = None  # cut the label's numbers into that many quantile bins
-    together: str | None = None  # column word, or EXACT_DUPLICATES
+    together: str | None = None  # column word, EXACT_DUPLICATES, or near-duplicates=SIMILARITY
     force_train: Path | None = None
     force_val: Path | None = None
     target: str | None = None  # a file, or domain=NAME
+    pairs: str | None = None  # similarities or distances: the features are of all pairs of rows
 
     @property
     def target_domain(self) -> str | None:

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES, MEDIAN, Categories, Dataset, TargetRows
+from clustersplit_cli.core.geometry.coordinates import coordinates
+from clustersplit_cli.data.dataset import MEDIAN, Categories, Dataset, TargetRows
 from clustersplit_cli.data.foreign import X_NAME, PassedRows, as_column
 from clustersplit_cli.data.pins import forced_sides
 from clustersplit_cli.data.readers import matrix as matrices
 from clustersplit_cli.data.readers.categories import bin_numbers, encode, encode_units, restrict
-from clustersplit_cli.data.readers.columns import choose_features
+from clustersplit_cli.data.readers.columns import choose_features, coordinate_names
 from clustersplit_cli.data.readers.facade import sampled_target
-from clustersplit_cli.data.readers.naming import listed, suggestion
+from clustersplit_cli.data.readers.naming import listed, shown, suggestion
 from clustersplit_cli.data.sparse import finite_sparse_rows, is_constant_sparse, is_sparse
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.progress import silent
+from clustersplit_cli.similarity import is_of_features
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +37,8 @@ class Description:
     Attributes
     ----------
     y, domains : one value per row, or the name of a column of a table.
-    groups : the same for rows that stay together; `EXACT_DUPLICATES` for rows with the same features.
+    groups : the same for rows that stay together; `exact-duplicates` or `near-duplicates=0.95` for rows with
+        the same or similar features.
     force_train, force_val : row positions, or a mask over all rows.
     columns : globs of the feature columns of a table; () means all columns without another role.
     stratify : words (`label`, `domain`, columns of a table) whose combinations are the cells; None: label and
@@ -45,6 +48,7 @@ class Description:
     label_bins : cut the label's numbers into that many quantile bins.
     drop_invalid : leave out rows with NaN or infinite features.
     impute : `median` takes what is missing for the median of its column, `none` refuses it.
+    pairs : what X holds of all pairs of rows; None: features.
     """
 
     y: Any = None
@@ -59,6 +63,7 @@ class Description:
     label_bins: int | None = None
     drop_invalid: bool = False
     impute: str = "none"
+    pairs: str | None = None
 
 
 def make_dataset(rows: PassedRows, said: Description) -> Dataset:
@@ -76,6 +81,8 @@ def make_dataset(rows: PassedRows, said: Description) -> Dataset:
         reserved.add(together)
     pinned = forced_sides(said.force_train, said.force_val, rows.n)
     matrix, names, sources = _features(rows, said.columns, reserved)
+    if said.pairs is not None:
+        _refuse_unfit(matrix, rows.n, said)
     if said.impute == MEDIAN:
         if is_sparse(matrix):
             raise UsageError("impute has no effect on sparse features", hint="fill what is missing in X")
@@ -99,6 +106,9 @@ def make_dataset(rows: PassedRows, said: Description) -> Dataset:
         raise InputError(
             f"all features are constant: all {len(kept)} rows are the same", hint="choose other features"
         )
+    if said.pairs is not None:
+        matrix, found = coordinates(matrix.copy(), said.pairs, shown(X_NAME), kept)
+        notes, names = notes + found, coordinate_names(matrix.shape[1])
     return Dataset(
         features=matrix,
         feature_names=names,
@@ -113,7 +123,21 @@ def make_dataset(rows: PassedRows, said: Description) -> Dataset:
         together=together,
         units=units,
         pinned=pinned,
+        pairs=said.pairs,
     )
+
+
+def _refuse_unfit(matrix: Any, n_rows: int, said: Description) -> None:
+    """Refuse what cannot hold values of all pairs of rows, and options that need features."""
+    if is_sparse(matrix):
+        raise InputError(f"X is sparse, and {said.pairs} have no zeros to leave out", hint="pass X.toarray()")
+    matrices.refuse_not_square(matrix.shape[1], n_rows, shown(X_NAME), said.pairs or "")
+    refused = {"drop_invalid": said.drop_invalid, "impute": said.impute != "none"}
+    for option, is_given in refused.items():
+        if is_given:
+            raise UsageError(
+                f"{option} has no effect on {said.pairs} of pairs of rows", hint="leave rows out of X"
+            )
 
 
 def make_target(rows: PassedRows, dataset: Dataset, name: str, *, drop_invalid: bool) -> TargetRows:
@@ -189,8 +213,8 @@ def _units(rows: PassedRows, groups: Any) -> tuple[str | None, NDArray[np.int64]
     """What keeps rows together, and the unit of every row."""
     if groups is None:
         return None, None
-    if isinstance(groups, str) and groups == EXACT_DUPLICATES:
-        return EXACT_DUPLICATES, None
+    if isinstance(groups, str) and is_of_features(groups):
+        return groups, None
     name = groups if isinstance(groups, str) else GROUPS
     return name, encode_units(column_of(groups, "group", rows), name, np.arange(rows.n))
 

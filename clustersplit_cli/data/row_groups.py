@@ -19,6 +19,7 @@ from clustersplit_cli.data.readers.naming import shown
 from clustersplit_cli.data.readers.parquet import ParquetSource, open_parquet
 from clustersplit_cli.data.readers.source import reading
 from clustersplit_cli.errors import InputError, UsageError, needs_all_rows
+from clustersplit_cli.similarity import DISTANCES, SIMILARITIES
 
 BATCH_BYTES = 16 << 20
 ROWS_MULTIPLE = 2048
@@ -155,6 +156,8 @@ def open_layout(request: ReadRequest, factors: int = 0) -> Layout:
         "--id": request.id_column,
         "--impute": None if request.impute == "none" else request.impute,
         "several --stratify": request.families or None,
+        "--kernel precomputed": True if request.pairs == SIMILARITIES else None,
+        "--distances": True if request.pairs == DISTANCES else None,
     }
     given = [name for name, value in unsupported.items() if value is not None]
     if given:

@@ -247,6 +247,22 @@ def check_reading(n: int, d: int, itemsize: int, budget: int) -> None:
         )
 
 
+def check_coordinates(n: int, budget: int) -> None:
+    """Refuse similarities or distances of so many rows that no coordinates can be made of them.
+
+    Raises
+    ------
+    MemoryPlanError
+    """
+    needed = 4 * 8 * n**2
+    if needed > budget:
+        raise MemoryPlanError(
+            f"similarities or distances of {n:,} rows with each other would take {_gigabytes(needed)}, more "
+            f"than the budget of {_gigabytes(budget)}",
+            hint=f"allow --memory {-(-needed // 10**8) / 10:.1f}GB, or pass features",
+        )
+
+
 def _within(
     needed: int, budget: int, geometry: str, q: int | None, reason: str, work: Workload
 ) -> MemoryPlan:

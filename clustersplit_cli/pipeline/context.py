@@ -45,13 +45,22 @@ from clustersplit_cli.core.geometry.nystrom import linear_geometry, low_rank_geo
 from clustersplit_cli.core.geometry.protocol import Geometry, choose_landmarks
 from clustersplit_cli.core.geometry.sparse import SparseFeatures, prepare_sparse, sparse_geometry
 from clustersplit_cli.core.mmd.power import WidthPower, most_powerful, sampled_rows, width_powers
+from clustersplit_cli.core.near_duplicates import Similarities, near_units
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.severity import DRAWS
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Dataset, Extent
-from clustersplit_cli.engines.plan import MemoryPlan, Workload, most_factors, plan_low_rank, plan_memory
+from clustersplit_cli.data.dataset import Dataset, Extent
+from clustersplit_cli.engines.plan import (
+    MemoryPlan,
+    Workload,
+    check_coordinates,
+    most_factors,
+    plan_low_rank,
+    plan_memory,
+)
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.progress import Progress, Stopwatch, silent
+from clustersplit_cli.similarity import EXACT_DUPLICATES, Nearness
 
 RANDOM_SPLITS = 20
 _POWER_KEY = 0x706F776572
@@ -116,6 +125,8 @@ def plan(extent: Extent, options: CheckedOptions) -> MemoryPlan | None:
     """Decide how to hold the kernel before anything is read; None if only reading can tell the size."""
     if extent.n_rows is None or extent.n_features is None or extent.itemsize is None:
         return None
+    if options.is_square:
+        check_coordinates(extent.n_rows, options.budget)
     return plan_memory(
         workload(extent, options),
         is_linear=options.is_linear,
@@ -302,7 +313,9 @@ def build_geometry(
     return nystrom_geometry(prepared.features, prepared.kernel, landmarks, workers, progress)
 
 
-def requirements_of(dataset: Dataset, options: CheckedOptions, workers: Workers) -> Requirements:
+def requirements_of(
+    dataset: Dataset, options: CheckedOptions, workers: Workers, progress: Progress = silent
+) -> Requirements:
     """Put families, quotas, tolerances, forced rows and units together.
 
     Raises
@@ -316,7 +329,7 @@ def requirements_of(dataset: Dataset, options: CheckedOptions, workers: Workers)
         options.tolerance,
         options.rounding,
         dataset.pinned,
-        units_of(dataset, workers),
+        units_of(dataset, options, workers, progress),
     )
 
 
@@ -386,7 +399,7 @@ class PartitionOptions:
                 f"{names} cannot be combined with --keep-together and {self.what}", hint="drop it"
             )
         with pool(options.threads) as workers:
-            units = units_of(dataset, workers)
+            units = units_of(dataset, options, workers)
         assert units is not None
         pins = self._pins(dataset)
         if pins is not None:
@@ -449,12 +462,28 @@ def families_of(dataset: Dataset) -> list[Cells]:
     ]
 
 
-def units_of(dataset: Dataset, workers: Workers) -> NDArray[np.int64] | None:
+def units_of(
+    dataset: Dataset, options: CheckedOptions, workers: Workers, progress: Progress = silent
+) -> NDArray[np.int64] | None:
     """The unit of every row; None if rows are on their own."""
+    near = Nearness.of_together(dataset.together)
+    if near is not None:
+        similar = similarities_of(dataset.features, options, near, workers)
+        return near_units(similar, near.least, workers, progress)
     if dataset.together == EXACT_DUPLICATES:
         identity = row_identities(dataset.features, workers)
         return np.unique(identity, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return dataset.units
+
+
+def similarities_of(raw: Floats, options: CheckedOptions, near: Nearness, workers: Workers) -> Similarities:
+    """How similar rows are: by the cosines of standardized rows, or by the kernel."""
+    if near.by_kernel and not options.is_linear:
+        prepared = prepare_features(raw, options, workers, Streams.from_seed(options.seed).samples)
+        return Similarities.of_kernel(prepared.features, prepared.kernel)
+    if hasattr(raw, "indptr"):
+        return Similarities.cosines(Features(raw), workers)
+    return Similarities.cosines(standardize(Features(raw), options.standardize, workers), workers)
 
 
 def prepare_features(

@@ -16,6 +16,7 @@ from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.bound.bound import UpperBound
 from clustersplit_cli.core.certificate import FixedPoint
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
+from clustersplit_cli.core.near_duplicates import Crossing
 from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.data.destination import Destination
@@ -36,6 +37,7 @@ from clustersplit_cli.pipeline.target import TargetResult
 from clustersplit_cli.progress import Progress, Stopwatch
 from clustersplit_cli.reports.portrait import Portrait
 from clustersplit_cli.reports.summary import ConstraintsSummary, EngineSummary
+from clustersplit_cli.similarity import Nearness
 
 Found = TypeVar("Found")
 """A partition in an engine's own form, and what it measures."""
@@ -222,6 +224,9 @@ class Engine(Protocol[Surveyed, Found]):
 
     def count_given(self, surveyed: Surveyed, parts: GivenParts) -> CountedParts:
         """Count its rows, and compare them with what was asked for."""
+
+    def crossing(self, given: Any, near: Nearness) -> Crossing | None:
+        """Rows that are nearly the same as rows of other parts; None where not all rows are in memory."""
 
     def state(self, surveyed: Surveyed) -> Any:
         """State before the search what certifies whatever will be found."""

@@ -88,7 +88,7 @@ def examine(
             if options.is_stationary
             else None
         )
-        of_kernel = about_kernel(chosen, extremes, options.standardize, dataset.feature_names)
+        of_kernel = about_kernel(chosen, extremes, options, dataset.feature_names)
         notes += [Notice(*note) for note in of_kernel]
         estimate = None if memory is None else _estimate(chosen, memory, options, workers)
         target = None

@@ -15,6 +15,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.context import NEGLIGIBLE
 from clustersplit_cli.pipeline.result import RunResult
 from clustersplit_cli.pipeline.target import about_target
+from clustersplit_cli.similarity import Nearness
 
 SMALL_CELL = 5
 CELLS_NAMED = 3
@@ -31,7 +32,7 @@ def notices(result: RunResult) -> tuple[tuple[str, str], ...]:
     is_sought = about.options.is_searched_for and result.config.get("strategy") != "random"
     return (
         *about.dataset.notes,
-        *about_kernel(about.prepared, about.spread, about.options.standardize, about.dataset.feature_names),
+        *about_kernel(about.prepared, about.spread, about.options, about.dataset.feature_names),
         *result.notes,
         *about_error(measures.mmd_squared, result.error),
         *(about_discrepancy(squared, result.random, scatter, parts=what) if is_sought else ()),
@@ -51,7 +52,7 @@ def about_grade(grade: Grade | None) -> Iterator[tuple[str, str]]:
 
 
 def about_kernel(
-    prepared: Prepared, spread: KernelSpread | None, standardize: str, names: Sequence[str]
+    prepared: Prepared, spread: KernelSpread | None, options: CheckedOptions, names: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Warn of a kernel that hardly tells rows apart, or sees few of the columns, called `names`."""
     gamma = prepared.kernel.gamma
@@ -67,7 +68,8 @@ def about_kernel(
             f"the kernel is almost constant (gamma={gamma:.3g}: 99 % of sampled off-diagonal values are "
             f"within {1 - spread.low:.1g} of 1), so it hardly tells rows apart; try --gamma scale or median",
         )
-    if not prepared.kernel.is_stationary or standardize == "l2":
+    standardize = options.standardize
+    if not prepared.kernel.is_stationary or standardize == "l2" or options.is_square:
         return
     columns = prepared.spreads
     is_uneven = columns.is_uneven and standardize == "none"
@@ -130,6 +132,16 @@ def about_cells(
             "too_many_cells",
             f"{small} of {len(sizes)} cells have fewer than {SMALL_CELL} rows, which leaves the split little "
             "freedom to differ; try fewer columns in --stratify",
+        )
+
+
+def about_units(together: str | None, sizes: NDArray[np.int64]) -> Iterator[tuple[str, str]]:
+    """Warn of near-duplicates that join most rows; `sizes` are those of the units."""
+    if Nearness.of_together(together) is not None and 2 * sizes.max() > sizes.sum():
+        yield (
+            "joined_rows",
+            f"{together} joins {sizes.max()} of {sizes.sum()} rows, which then stay on one side; use a "
+            "higher similarity in --keep-together",
         )
 
 

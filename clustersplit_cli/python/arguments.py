@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.pipeline.context import PartitionOptions
     from clustersplit_cli.reports.summary import Notice
 
-_FLAGS = ("weights",)
+_FLAGS = ("weights", "distances")
 _INTEGERS = ("restarts", "max_iter", "seed", "degree", "threads")
 _CURABLE = 2, 3
 """Exit codes of errors that the caller can cure: the input, the options, and what cannot be met at once."""
@@ -195,6 +195,7 @@ class SplitInput:
             "stratify": [",".join(words) or "none" for words in families_of(dataset)],
             "drop_invalid": said.drop_invalid,
             **({} if said.impute == "none" else {"impute": said.impute}),
+            **({"distances": True} if self.options.distances else {}),
             "label_bins": said.label_bins,
             "keep_together": dataset.together,
             "target": None if dataset.target is None else dataset.target.name,
@@ -223,9 +224,9 @@ def source_from(
     said : all but what `stratify` and `columns` say.
     stratify : texts that name families of cells, or arrays, each of which is one more family.
     """
-    from clustersplit_cli.data.dataset import EXACT_DUPLICATES
     from clustersplit_cli.data.foreign import as_rows
     from clustersplit_cli.data.in_memory import make_dataset
+    from clustersplit_cli.similarity import is_of_features
 
     said = replace(described(said, stratify), columns=globs_of(columns))
     if transformer is not None:
@@ -233,7 +234,7 @@ def source_from(
         taken = {
             name: _column(X, values)
             for name, values in named.items()
-            if isinstance(values, str) and values != EXACT_DUPLICATES
+            if isinstance(values, str) and not (name == "groups" and is_of_features(values))
         }
         said = replace(said, **taken)
     rows = as_rows(embedded(X, said.y, transformer))
@@ -273,7 +274,7 @@ def with_target(dataset: Dataset, target: Any, transformer: Any, *, drop_invalid
 OF_ROWS = ("y", "domains", "groups", "force_train", "force_val", "label_bins", "drop_invalid", "impute")
 OF_SEARCH = (
     *("rounding", "kernel", "gamma", "degree", "standardize", "nystrom", "restarts", "effort", "max_iter"),
-    *("solver", "certify", "bound", "severity", "at_mmd", "memory"),
+    *("solver", "certify", "bound", "severity", "at_mmd", "memory", "distances"),
 )
 """Parameters that are options of the same name."""
 
@@ -281,10 +282,12 @@ OF_SEARCH = (
 def prepared(given: Mapping[str, Any], into: PartitionOptions | None = None) -> SplitInput:
     """Make rows and options of what a caller passed, by the names of the parameters."""
     from clustersplit_cli.data.in_memory import Description
+    from clustersplit_cli.similarity import pairs_of
 
     said = Description(**{name: given[name] for name in OF_ROWS if name in given})
     options = options_of(given, said.groups)
     chosen = {name: given[name] for name in ("stratify", "columns", "transformer")}
+    said = replace(said, pairs=pairs_of(options.kernel, distances=options.distances))
     source = source_from(given["X"], said, options, **chosen, into=into)
     target, drop = given.get("target"), given["drop_invalid"]
     dataset = with_target(source.dataset, target, given["transformer"], drop_invalid=drop)

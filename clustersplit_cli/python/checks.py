@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clustersplit_cli.progress import Progress
     from clustersplit_cli.python.choices import Rounding, Tolerance
     from clustersplit_cli.reports.verification import Check, Verification
+    from clustersplit_cli.similarity import Nearness
 
 _OF_ROWS = (
     *("y", "domains", "groups", "h", "test_size", "stratify", "tolerance", "rounding", "label_bins"),
@@ -50,6 +51,7 @@ def verify(
     drop_invalid: bool = False,
     features: str | os.PathLike[str] | None = None,
     rerun: bool = False,
+    near_duplicates: float | str | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
     n_jobs: int | None = None,
@@ -78,8 +80,8 @@ def verify(
     test_size : float or str, optional
         Another name of `h`, as in scikit-learn.
     groups : array of shape (n,) or str, optional
-        Rows of one group stay together: one value per row, the name of a column of X, or 'exact-duplicates'
-        for rows with the same features.
+        Rows of one group stay together: one value per row, the name of a column of X, 'exact-duplicates' for
+        rows with the same features, or 'near-duplicates=0.95' for rows of that cosine similarity.
     stratify : str, array of shape (n,), or list of these, optional
         'label', 'domain', 'label,domain', columns of X, or 'none'; several texts make several families of
         cells, each of which keeps its shares. An array is one more family. By default, 'label,domain' as far
@@ -107,6 +109,9 @@ def verify(
         For a directory: where the features are now.
     rerun : bool, default False
         Also search again, and compare the split, the trace and all restarts.
+    near_duplicates : float or str, optional
+        Also fail if a row has a row of this cosine similarity in another part; text such as 'kernel:0.95'
+        for a similarity by the kernel.
     memory : int or str, optional
         Memory budget: bytes, or text such as '8GB'. By default 60 % of what the machine has.
     threads : int, optional
@@ -138,9 +143,12 @@ def verify(
     'cell counts'
     """
     given = dict(locals())
+    from clustersplit_cli.cli.options import near_of
     from clustersplit_cli.reports.verification import verification
 
     with in_python_words(), progress_of(verbose) as progress:
+        given["near_duplicates"] = None if near_duplicates is None else str(near_duplicates)
+        near = near_of(given)
         is_pair = isinstance(split, (tuple, list)) or (isinstance(split, np.ndarray) and len(split) == 2)
         has_rows = isinstance(split, (Split, Partition)) and split._source is not None
         said = [name for name in ("X", *_OF_ROWS) if given[name] is not None]
@@ -155,9 +163,9 @@ def verify(
             if is_pair:
                 if rerun:
                     raise UsageError("rerun is for results of this package", hint="leave it out")
-                checks = _of_pair(split, given)
+                checks = _of_pair(split, given, near)
             else:
-                checks = _of_result(split, progress, rerun=rerun)
+                checks = _of_result(split, progress, near, rerun=rerun)
             subject = "(train, val)" if is_pair else repr(split)
         else:
             directory = split._directory if isinstance(split, (Split, Partition)) else split
@@ -181,6 +189,8 @@ def _of_directory(directory: Path, given: dict[str, Any], progress: Progress) ->
     asked = {
         **companions,
         "features": None if where is None else Path(where),
+        "target": None,
+        "near_duplicates": given["near_duplicates"],
         "rerun": given["rerun"],
         "memory": None if memory is None else str(memory),
         "threads": thread_count(given["threads"], given["n_jobs"]),
@@ -201,17 +211,19 @@ class _RunInMemory(RecordedRun):
         return IndexFiles(self.parts, (), len(self.parts))
 
 
-def _of_result(result: Split | Partition, progress: Progress, *, rerun: bool) -> Iterator[Check]:
+def _of_result(
+    result: Split | Partition, progress: Progress, near: Nearness | None, *, rerun: bool
+) -> Iterator[Check]:
     """The same checks of what is in memory."""
     from clustersplit_cli.pipeline.local.engine import opened_local
 
     source: SplitInput = result._source  # type: ignore[assignment]
     recorded = _RunInMemory(Path(), result.report.to_dict(), source.config, parts=dict(result.items()))
     with opened_local(source.dataset, source.options, source.into, progress=progress) as engine:
-        yield from verify_run(recorded, engine, rerun=rerun)
+        yield from verify_run(recorded, engine, rerun=rerun, near=near)
 
 
-def _of_pair(pair: Sequence[Any], given: dict[str, Any]) -> Iterator[Check]:
+def _of_pair(pair: Sequence[Any], given: dict[str, Any], near: Nearness | None) -> Iterator[Check]:
     """Check a split of which only the row numbers are known."""
     from clustersplit_cli.pipeline.local.engine import opened_local
 
@@ -222,7 +234,7 @@ def _of_pair(pair: Sequence[Any], given: dict[str, Any]) -> Iterator[Check]:
     source = prepared({**given, "certify": "auto"})
     sides = {name: _positions(rows, name) for name, rows in zip(("train", "val"), pair, strict=True)}
     with opened_local(source.dataset, source.options) as engine:
-        yield from verify_split(IndexFiles(sides, ()), engine)
+        yield from verify_split(IndexFiles(sides, ()), engine, near=near)
 
 
 def _positions(rows: Any, name: str) -> NDArray[np.int64]:

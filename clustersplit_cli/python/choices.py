@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
-Kernel: TypeAlias = Literal["rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto"]
+Kernel: TypeAlias = Literal["rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto", "precomputed"]
+FeatureKernel: TypeAlias = Literal["rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto"]
+"""Kernels that compare rows of two samples, each with features of its own."""
 Standardize: TypeAlias = Literal["none", "zscore", "l2"]
 Rounding: TypeAlias = Literal["nearest", "balanced"]
 Effort: TypeAlias = Literal["fast", "normal", "thorough"]
@@ -52,4 +54,5 @@ class SplitKeywords(TypedDict, total=False):
     transformer: Any
     drop_invalid: bool
     impute: Impute
+    distances: bool
     verbose: int

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from clustersplit_cli.cli.commands.report import refuse_other_input
 from clustersplit_cli.cli.options import checked_options
 from clustersplit_cli.cli.replay import earlier_run, replayed_options, reproducing_command
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES
 from clustersplit_cli.data.foreign import PassedRows
 from clustersplit_cli.data.in_memory import Description
 from clustersplit_cli.data.readers import load
@@ -22,6 +21,7 @@ from clustersplit_cli.pipeline.local.engine import opened_local
 from clustersplit_cli.python.arguments import SplitInput, source_from
 from clustersplit_cli.python.words import PYTHON_NAMES
 from clustersplit_cli.reports.html import render_html
+from clustersplit_cli.similarity import is_of_features, pairs_of
 from clustersplit_cli.verification.recorded import recorded_partition
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any
         return SplitInput(PassedRows(), Description(), dataset, earlier.options, into)
     together = config.get("keep_together")
     if together is not None and groups is None:
-        groups = together if together == EXACT_DUPLICATES else None
+        groups = together if is_of_features(together) else None
         if groups is None:
             raise UsageError(f"the rows of one {together} stayed together", hint="pass groups too")
     said = Description(
@@ -56,6 +56,7 @@ def rows_of(report: Report, directory: Path | None, X: Any, y: Any, domains: Any
         groups=groups,
         label_bins=config.get("label_bins"),
         drop_invalid=bool(config.get("drop_invalid")),
+        pairs=pairs_of(config.get("kernel"), distances=bool(config.get("distances"))),
     )
     options = checked_options(replayed_options(config, Path("report.json")))
     stratify = config.get("stratify") or ["none"]

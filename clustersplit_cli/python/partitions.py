@@ -57,6 +57,7 @@ def cluster_folds(
     transformer: Any = None,
     drop_invalid: bool = False,
     impute: Impute = "none",
+    distances: bool = False,
     verbose: int = 0,
 ) -> Partition:
     """Split rows into k folds that differ as much as possible, each with an equal share of every cell.
@@ -81,8 +82,8 @@ def cluster_folds(
     n_splits : int, optional
         Another name of `k`, as in scikit-learn.
     groups : array of shape (n,) or str, optional
-        Rows of one group stay together: one value per row, the name of a column of X, or 'exact-duplicates'
-        for rows with the same features.
+        Rows of one group stay together: one value per row, the name of a column of X, 'exact-duplicates' for
+        rows with the same features, or 'near-duplicates=0.95' for rows of that cosine similarity.
     stratify : str, array of shape (n,), or list of these, optional
         'label', 'domain', 'label,domain', columns of X, or 'none'; several texts make several families of
         cells, each of which keeps its shares. An array is one more family. By default, 'label,domain' as far
@@ -98,8 +99,8 @@ def cluster_folds(
         MMD is that share of the way between them, to within 1 %.
     at_mmd : float or str, optional
         An MMD in that range instead.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -136,6 +137,9 @@ def cluster_folds(
         Leave out rows with NaN or infinite features.
     impute : {'none', 'median'}, default 'none'
         'median' takes missing features for the median of their column, for the distances only.
+    distances : bool, default False
+        X holds the distances of all rows from each other, of shape (n, n), for the kernels 'rbf' and
+        'linear'.
     verbose : int, default 0
         1 shows progress on stderr, in notebooks too.
 
@@ -196,6 +200,7 @@ def cluster_parts(
     transformer: Any = None,
     drop_invalid: bool = False,
     impute: Impute = "none",
+    distances: bool = False,
     verbose: int = 0,
 ) -> Partition:
     """Split rows into named parts of any shares that differ from each other as much as possible.
@@ -218,8 +223,8 @@ def cluster_parts(
         The share of every part, such as `{"train": 0.7, "val": 0.15, "test": 0.15}`; they add up to 1. Of a
         part with a share such as `"0.15:random"` chance chooses the rows, and the others are driven apart.
     groups : array of shape (n,) or str, optional
-        Rows of one group stay together: one value per row, the name of a column of X, or 'exact-duplicates'
-        for rows with the same features.
+        Rows of one group stay together: one value per row, the name of a column of X, 'exact-duplicates' for
+        rows with the same features, or 'near-duplicates=0.95' for rows of that cosine similarity.
     stratify : str, array of shape (n,), or list of these, optional
         'label', 'domain', 'label,domain', columns of X, or 'none'; several texts make several families of
         cells, each of which keeps its shares. An array is one more family. By default, 'label,domain' as far
@@ -239,8 +244,8 @@ def cluster_parts(
         MMD is that share of the way between them, to within 1 %.
     at_mmd : float or str, optional
         An MMD in that range instead.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -277,6 +282,9 @@ def cluster_parts(
         Leave out rows with NaN or infinite features.
     impute : {'none', 'median'}, default 'none'
         'median' takes missing features for the median of their column, for the distances only.
+    distances : bool, default False
+        X holds the distances of all rows from each other, of shape (n, n), for the kernels 'rbf' and
+        'linear'.
     verbose : int, default 0
         1 shows progress on stderr, in notebooks too.
 

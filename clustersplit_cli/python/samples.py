@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,13 @@ from numpy.typing import NDArray
 from clustersplit_cli.errors import InputError, UsageError
 from clustersplit_cli.python.arguments import embedded, in_python_words, options_of, warn_of
 from clustersplit_cli.python.display import progress_of
+from clustersplit_cli.similarity import PRECOMPUTED
 
 if TYPE_CHECKING:
     from clustersplit_cli.data.dataset import Dataset
     from clustersplit_cli.options import CheckedOptions
     from clustersplit_cli.pipeline.mmd.run import Answer
-    from clustersplit_cli.python.choices import Estimator, Kernel, Standardize
+    from clustersplit_cli.python.choices import Estimator, FeatureKernel, Standardize
     from clustersplit_cli.reports.mmd.summary import MMDReport
 
 
@@ -55,7 +57,7 @@ def mmd(
     X: Any,
     Y: Any,
     *,
-    kernel: Kernel = "rbf",
+    kernel: FeatureKernel = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
     standardize: Standardize = "none",
@@ -129,7 +131,7 @@ def mmd(
             )
         if estimator == "unbiased" and not squared:
             raise UsageError("the unbiased estimate of MMD² may be negative", hint="pass squared=True")
-        options = options_of(given)
+        options = _options(given)
         samples = _samples(X, Y, transformer)
         rows = np.concatenate(samples)
         groups = [np.arange(len(samples[0])), np.arange(len(samples[0]), len(rows))]
@@ -145,7 +147,7 @@ def permutation_test(
     Y: Any,
     *,
     permutations: int = 1000,
-    kernel: Kernel = "rbf",
+    kernel: FeatureKernel = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
     standardize: Standardize = "none",
@@ -228,7 +230,7 @@ def witness(
     X: Any,
     Y: Any,
     *,
-    kernel: Kernel = "rbf",
+    kernel: FeatureKernel = "rbf",
     gamma: float | str | None = None,
     degree: int | None = None,
     standardize: Standardize = "none",
@@ -334,7 +336,7 @@ def _compared(X: Any, Y: Any, given: dict[str, Any], permutations: int, progress
     from clustersplit_cli.pipeline.mmd.groups import Question, compare_files
     from clustersplit_cli.pipeline.mmd.run import compare
 
-    options: CheckedOptions = options_of(given)
+    options: CheckedOptions = _options(given)
     samples = zip(_samples(X, Y, given["transformer"]), ("X", "Y"), strict=True)
     datasets = [_dataset(rows, name) for rows, name in samples]
     comparison = compare_files(datasets, ["X", "Y"], ())
@@ -348,3 +350,13 @@ def _dataset(rows: NDArray[np.floating[Any]], name: str) -> Dataset:
     names = tuple(map(str, range(rows.shape[1])))
     everything = np.arange(len(rows))
     return Dataset(rows, names, names, {}, everything, n_rows=len(rows), read_from=lambda: (file,))
+
+
+def _options(given: Mapping[str, Any]) -> CheckedOptions:
+    """Check the options; values of pairs of rows are not what samples are."""
+    if given["kernel"] == PRECOMPUTED:
+        raise UsageError(
+            f"--kernel {PRECOMPUTED} compares rows of one matrix, and these are two samples",
+            hint="split the rows with cluster_split, or pass features",
+        )
+    return options_of(given)

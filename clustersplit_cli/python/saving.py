@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.cli.request import reading_config
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES, Dataset, InputFile, ReadRequest
+from clustersplit_cli.data.dataset import Dataset, InputFile, ReadRequest
 from clustersplit_cli.data.destination import INPUT_FOLDER
 from clustersplit_cli.data.in_memory import DOMAIN, LABEL, column_of
 from clustersplit_cli.data.readers import load
@@ -22,6 +22,7 @@ from clustersplit_cli.pipeline.summarize import summarize_input
 from clustersplit_cli.python.arguments import SplitInput, families_of
 from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.summary import Notice, Report
+from clustersplit_cli.similarity import is_of_features
 
 Indices = NDArray[np.int64]
 FORMATS = ("npy",)
@@ -103,6 +104,7 @@ def _request(source: SplitInput, features: Path, given: Mapping[str, Any]) -> Re
         drop_invalid=said.drop_invalid,
         label_bins=said.label_bins,
         together=dataset.together,
+        pairs=said.pairs,
     )
 
 
@@ -129,7 +131,7 @@ def _written(source: SplitInput, folder: Path) -> ReadRequest:
         values = given.get(word)
         columns[word] = column_of(word if values is None else values, word, rows)
     together = dataset.together
-    if together is not None and together != EXACT_DUPLICATES:
+    if together is not None and not is_of_features(together):
         if together in columns:
             raise InputError(
                 f"cells and groups are both of a column named {together!r}",

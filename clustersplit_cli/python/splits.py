@@ -66,6 +66,7 @@ def cluster_split(
     transformer: Any = None,
     drop_invalid: bool = False,
     impute: Impute = "none",
+    distances: bool = False,
     verbose: int = 0,
 ) -> Split:
     """Split rows so that validation differs from training as much as possible and every cell keeps its share.
@@ -86,12 +87,12 @@ def cluster_split(
         One domain per row, or the name of a column of X. Without labels and domains, only the size of the
         validation set is kept.
     h : float or str, default 0.2
-        Share of validation rows. Text such as '0.29' or '1/3' is taken exactly.
+        Share of validation rows. Text such as '0.29' is taken exactly.
     test_size : float or str, optional
         Another name of `h`, as in scikit-learn.
     groups : array of shape (n,) or str, optional
-        Rows of one group stay together: one value per row, the name of a column of X, or 'exact-duplicates'
-        for rows with the same features.
+        Rows of one group stay together: one value per row, the name of a column of X, 'exact-duplicates' for
+        rows with the same features, or 'near-duplicates=0.95' for rows of that cosine similarity.
     stratify : str, array of shape (n,), or list of these, optional
         'label', 'domain', 'label,domain', columns of X, or 'none'; several texts make several families of
         cells, each of which keeps its shares. An array is one more family. By default, 'label,domain' as far
@@ -121,8 +122,8 @@ def cluster_split(
         What validation is to be, with a target.
     weights : bool, default False
         Also weigh the validation rows so that they stand for the target: `split.weights`.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -162,6 +163,9 @@ def cluster_split(
         Leave out rows with NaN or infinite features.
     impute : {'none', 'median'}, default 'none'
         'median' takes missing features for the median of their column, for the distances only.
+    distances : bool, default False
+        X holds the distances of all rows from each other, of shape (n, n), for the kernels 'rbf' and
+        'linear'.
     verbose : int, default 0
         1 shows progress on stderr, in notebooks too.
 

@@ -40,6 +40,7 @@ from clustersplit_cli.python.display import progress_of
 from clustersplit_cli.python.ladders import cluster_ladder
 from clustersplit_cli.python.partitions import folds_of
 from clustersplit_cli.reports.summary import Notice
+from clustersplit_cli.similarity import pairs_of
 
 if TYPE_CHECKING:
     from clustersplit_cli.python.choices import (
@@ -108,8 +109,10 @@ class _ClusterSplitter(BaseCrossValidator):  # type: ignore[misc]
             impute=self.impute,
         )
         given = {name: getattr(self, name) for name in _TAKEN if hasattr(self, name)}
+        options = options_of({**given, **more}, groups)
+        said = replace(said, pairs=pairs_of(options.kernel, distances=options.distances))
         chosen = {name: getattr(self, name) for name in ("stratify", "columns", "transformer")}
-        source = source_from(X, said, options_of({**given, **more}, groups), **chosen)
+        source = source_from(X, said, options, **chosen)
         target = getattr(self, "target", None)
         dataset = with_target(source.dataset, target, self.transformer, drop_invalid=self.drop_invalid)
         return replace(source, dataset=dataset)
@@ -153,7 +156,7 @@ class ClusterShuffleSplit(_ClusterSplitter):
     n_splits : int, default 1
         Number of splits; the first of one is what `cluster_split` returns.
     h : float or str, default 0.2
-        Share of validation rows. Text such as '0.29' or '1/3' is taken exactly.
+        Share of validation rows. Text such as '0.29' is taken exactly.
     test_size : float or str, optional
         Another name of `h`, as in scikit-learn.
     stratify : str, array of shape (n,), or list of these, optional
@@ -179,8 +182,8 @@ class ClusterShuffleSplit(_ClusterSplitter):
         side.
     aim : {'worst', 'lookalike', 'nearest', 'shift', 'severity'}, default 'worst'
         What validation is to be, with a target.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -215,6 +218,9 @@ class ClusterShuffleSplit(_ClusterSplitter):
         Leave out rows with NaN or infinite features.
     impute : {'none', 'median'}, default 'none'
         'median' takes missing features for the median of their column, for the distances only.
+    distances : bool, default False
+        X holds the distances of all rows from each other, of shape (n, n), for the kernels 'rbf' and
+        'linear'.
     groups_are : {'groups', 'domains'}, default 'groups'
         What `groups` means: rows that stay together, as everywhere in scikit-learn, or the domains.
     verbose : int, default 0
@@ -269,6 +275,7 @@ class ClusterShuffleSplit(_ClusterSplitter):
         transformer: Any = None,
         drop_invalid: bool = False,
         impute: Impute = "none",
+        distances: bool = False,
         groups_are: GroupsAre = "groups",
         verbose: int = 0,
     ) -> None:
@@ -300,6 +307,7 @@ class ClusterShuffleSplit(_ClusterSplitter):
         self.transformer = transformer
         self.drop_invalid = drop_invalid
         self.impute = impute
+        self.distances = distances
         self.groups_are = groups_are
         self.verbose = verbose
 
@@ -375,8 +383,8 @@ class ClusterKFold(_ClusterSplitter):
         MMD is that share of the way between them, to within 1 %.
     at_mmd : float or str, optional
         An MMD in that range instead.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -411,6 +419,9 @@ class ClusterKFold(_ClusterSplitter):
         Leave out rows with NaN or infinite features.
     impute : {'none', 'median'}, default 'none'
         'median' takes missing features for the median of their column, for the distances only.
+    distances : bool, default False
+        X holds the distances of all rows from each other, of shape (n, n), for the kernels 'rbf' and
+        'linear'.
     groups_are : {'groups', 'domains'}, default 'groups'
         What `groups` means: rows that stay together, as everywhere in scikit-learn, or the domains.
     verbose : int, default 0
@@ -456,6 +467,7 @@ class ClusterKFold(_ClusterSplitter):
         transformer: Any = None,
         drop_invalid: bool = False,
         impute: Impute = "none",
+        distances: bool = False,
         groups_are: GroupsAre = "groups",
         verbose: int = 0,
     ) -> None:
@@ -482,6 +494,7 @@ class ClusterKFold(_ClusterSplitter):
         self.transformer = transformer
         self.drop_invalid = drop_invalid
         self.impute = impute
+        self.distances = distances
         self.groups_are = groups_are
         self.verbose = verbose
 

@@ -84,12 +84,12 @@ def inspect(
         One domain per row, or the name of a column of X. Without labels and domains, only the size of the
         validation set is kept.
     h : float or str, default 0.2
-        Share of validation rows. Text such as '0.29' or '1/3' is taken exactly.
+        Share of validation rows. Text such as '0.29' is taken exactly.
     test_size : float or str, optional
         Another name of `h`, as in scikit-learn.
     groups : array of shape (n,) or str, optional
-        Rows of one group stay together: one value per row, the name of a column of X, or 'exact-duplicates'
-        for rows with the same features.
+        Rows of one group stay together: one value per row, the name of a column of X, 'exact-duplicates' for
+        rows with the same features, or 'near-duplicates=0.95' for rows of that cosine similarity.
     stratify : str, array of shape (n,), or list of these, optional
         'label', 'domain', 'label,domain', columns of X, or 'none'; several texts make several families of
         cells, each of which keeps its shares. An array is one more family. By default, 'label,domain' as far
@@ -107,8 +107,8 @@ def inspect(
         Rows that must be in training: positions, or a mask.
     force_val : array of int or bool, optional
         Rows that must be in validation.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -221,7 +221,7 @@ def compare(
         One domain per row, or the name of a column of X. Without labels and domains, only the size of the
         validation set is kept.
     h : float or str, default 0.2
-        Share of validation rows. Text such as '0.29' or '1/3' is taken exactly.
+        Share of validation rows. Text such as '0.29' is taken exactly.
     test_size : float or str, optional
         Another name of `h`, as in scikit-learn.
     stratify : str, array of shape (n,), or list of these, optional
@@ -239,8 +239,8 @@ def compare(
     evaluation_domain : str or int, optional
         Take the rows of this domain out as E: also MMD(T, E), MMD(V, E), and whether MMD(T, V) is above
         both.
-    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto'}, default 'rbf'
-        How rows are compared.
+    kernel : {'rbf', 'laplacian', 'linear', 'cosine', 'polynomial', 'tanimoto', 'precomputed'}, default 'rbf'
+        How rows are compared; 'precomputed': X holds the similarities of all rows with each other.
     gamma : float or str, optional
         Kernel width: a number, 'scale' (1 / total variance; laplacian: 1 / total
         deviation), '1/d' or 'median'. By default 'scale'.
@@ -378,7 +378,7 @@ def evaluate(
         One domain per row, or the name of a column of X. Each is set aside in turn. May be left out with a
         target.
     h : float or str, default 0.2
-        Share of validation rows. Text such as '0.29' or '1/3' is taken exactly.
+        Share of validation rows. Text such as '0.29' is taken exactly.
     test_size : float or str, optional
         Another name of `h`, as in scikit-learn.
     rounding : {'nearest', 'balanced'}, optional

@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.quotas import SIDES, Quotas
+from clustersplit_cli.core.near_duplicates import Crossing
 from clustersplit_cli.pipeline.result import CountedParts
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+from clustersplit_cli.similarity import NEAR_DUPLICATES, Nearness
 
 Indices = NDArray[np.int64]
+NEEDS_ROWS = "needs all rows in one place: use --engine local"
 _NAMED = 5
 
 
@@ -72,6 +75,25 @@ def check_requirements(counted: CountedParts, *, freed_by: str | None = None) ->
             yield Check("random parts", FAILED, told)
         else:
             yield Check("random parts", OK, f"{names}: {drawn.count} rows, those that the seed draws")
+
+
+def check_crossing(found: Crossing | None, near: Nearness, names: tuple[str, ...]) -> Check:
+    """Judge whether no row is nearly the same as a row of another part."""
+    name = NEAR_DUPLICATES.replace("-", " ")
+    if found is None:
+        return Check(name, SKIPPED, NEEDS_ROWS)
+    least = f"{near.name} of {near.least:g} or more"
+    where = "on the other side" if names == SIDES else "in another part"
+    if found.closest is None:
+        return Check(name, OK, f"no row has a row of {least} {where}")
+    first, second, similarity = found.closest
+    return Check(
+        name,
+        FAILED,
+        f"{len(found.rows)} rows have a row of {least} {where}: "
+        f"{named_rows(found.rows, len(found.rows))}; "
+        f"the most similar are rows {first} and {second} ({similarity:.4g})",
+    )
 
 
 def check_cells(quotas: Quotas, counts: Indices, *, freed_by: str | None = None) -> Check:

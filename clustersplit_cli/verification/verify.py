@@ -17,10 +17,13 @@ from clustersplit_cli.pipeline.summarize import summarize, summarize_counts, sum
 from clustersplit_cli.progress import Stopwatch
 from clustersplit_cli.reports.readable import render_json
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
+from clustersplit_cli.similarity import Nearness
 from clustersplit_cli.verification.definition import check_definition
 from clustersplit_cli.verification.files import IndexFiles, check_folds, check_ids, check_weights
 from clustersplit_cli.verification.indices import (
+    NEEDS_ROWS,
     check_complete,
+    check_crossing,
     check_positions,
     check_requirements,
     is_partition,
@@ -34,20 +37,22 @@ NEED_KERNEL = (
     *("configuration", "geometry", "identical rows"),
 )
 """Checks that take a kernel, which an engine may not hold for parts."""
-NEEDS_ROWS = "needs all rows in one place: use --engine local"
 _NAMED = 3
 
 
-def verify_run(run: RecordedRun, engine: Engine[Any, Any], *, rerun: bool = False) -> Iterator[Check]:
+def verify_run(
+    run: RecordedRun, engine: Engine[Any, Any], *, rerun: bool = False, near: Nearness | None = None
+) -> Iterator[Check]:
     """Check a run directory against its input.
 
     Parameters
     ----------
     rerun : also search again, and compare the partition, the trace and the restarts.
+    near : how similar rows of different parts may not be.
     """
     if not rerun:
         engine = engine.without_search()
-    partition = yield from _check_indices(run.index_files(), engine, run=run)
+    partition = yield from _check_indices(run.index_files(), engine, run=run, near=near)
     if partition is None:
         return
     surveyed, given, counted = partition
@@ -81,13 +86,19 @@ def verify_run(run: RecordedRun, engine: Engine[Any, Any], *, rerun: bool = Fals
         yield _check_rerun(run, context, given)
 
 
-def verify_split(files: IndexFiles, engine: Engine[Any, Any]) -> Iterator[Check]:
+def verify_split(
+    files: IndexFiles, engine: Engine[Any, Any], *, near: Nearness | None = None
+) -> Iterator[Check]:
     """Check a split by another tool: whether it is one, and whether every cell has its share."""
-    yield from _check_indices(files, engine)
+    yield from _check_indices(files, engine, near=near)
 
 
 def _check_indices(
-    files: IndexFiles, engine: Engine[Any, Any], *, run: RecordedRun | None = None
+    files: IndexFiles,
+    engine: Engine[Any, Any],
+    *,
+    run: RecordedRun | None = None,
+    near: Nearness | None = None,
 ) -> Generator[Check, None, tuple[Any, Any, CountedParts] | None]:
     """Check that index files describe a partition of the input that meets what was asked for.
 
@@ -118,6 +129,8 @@ def _check_indices(
     if identified is not None and is_partition(checks):
         yield check_ids(identified, described)
     yield from check_requirements(counted, freed_by=None if run is None else run.freed_by)
+    if near is not None and is_partition(checks):
+        yield check_crossing(engine.crossing(given, near), near, counted.families[0].names)
     if run is None:
         return None
     if not (is_partition(checks) and is_split_of_some):

@@ -49,6 +49,7 @@ def sides() -> summary.MMDReport:
             "train", "val", (summary.WitnessRow("val", 7, 0.2),), (summary.WitnessRow("train", 3, -0.1),)
         ),
         columns=(summary.ColumnShift("f1", -1.5), summary.ColumnShift("f0", 0.25)),
+        near_duplicates=None,
         split=None,
         timing=Timing({}, 1.25, None),
         warnings=(Notice("code", "mind\nthis"),),
@@ -103,6 +104,20 @@ def test_an_invalid_split_and_an_unbiased_estimate_are_called_so(sides: summary.
         "the evaluation rows are farther (0.300) than validation is from training (0.100)"
     ) in lines
     assert "MMD                  0.5000, unbiased, p 0.0100" in lines
+
+
+def test_near_duplicates_are_counted_in_a_line(sides: summary.MMDReport) -> None:
+    found = summary.NearDuplicates(0.95, "cosine similarity", 2, 30, (7, 41), 0.98765)
+    assert (
+        "near dup.            2 of 30 rows of val have a row of train with a cosine "
+        "similarity of 0.95 or more, "
+        "most similar: row 41 of val and row 7 of train (0.9877)"
+    ) in shown(replace(sides, near_duplicates=found))
+    none = replace(found, rows=0, closest=None, similarity=None)
+    assert (
+        "near dup.            0 of 30 rows of val have a row of train with a cosine "
+        "similarity of 0.95 or more"
+    ) in shown(replace(sides, near_duplicates=none))
 
 
 def test_groups_are_shown_as_an_aligned_matrix(groups: summary.MMDReport) -> None:

@@ -190,7 +190,8 @@ def config_of(
         "columns": list(dataset.feature_columns),
         "exclude": list(given["exclude"] or ()),
         "drop_invalid": given["drop_invalid"],
-        "impute": given["impute"],
+        "impute": given.get("impute", "none"),
+        "distances": given.get("distances", False),
         "jobs": plan.jobs,
     }
 

@@ -11,7 +11,7 @@ import typer
 
 from clustersplit_cli.cli.console import progress_bar
 from clustersplit_cli.cli.engine import ChosenEngine, refuse_local_urls, refuse_sharded
-from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.cli.options import checked_options, near_of, was_said
 from clustersplit_cli.cli.replay import with_options_of
 from clustersplit_cli.cli.request import inputs_of, read_request
 from clustersplit_cli.cli.run import PlanShown, opened_engine
@@ -30,6 +30,7 @@ from clustersplit_cli.options import CheckedOptions
 from clustersplit_cli.pipeline.mmd.groups import Question, compare_files, compare_groups, compare_sides
 from clustersplit_cli.pipeline.mmd.split import given_sides, mmd_of_split
 from clustersplit_cli.reports.mmd.summary import EarlierReport
+from clustersplit_cli.similarity import pairs_of
 from clustersplit_cli.verification.files import stated_formats
 from clustersplit_cli.verification.recorded import report_of
 
@@ -63,6 +64,7 @@ class MMDRequest:
     def from_options(cls, context: typer.Context) -> MMDRequest:
         """Check the options and take those of the split's report where the user gave none."""
         named = _as_evaluation(context.params)
+        near_of(named)
         _check_form(named)
         within = _words(context.params["within"])
         if context.params["by"] is not None and context.params["by"] in within:
@@ -149,6 +151,7 @@ class MMDRequest:
         return Question(
             estimator=self.given["estimator"],
             permutations=self.given["permutations"],
+            near=near_of(self.given),
             earlier=None if self.run is None else self._earlier(self.run, comparison),
             optimised=self.run is not None and strategy not in _NOT_OPTIMISED,
         )
@@ -169,6 +172,7 @@ class MMDRequest:
             "exclude": list(given["exclude"] or ()),
             "drop_invalid": given["drop_invalid"],
             "impute": given["impute"],
+            "distances": given["distances"],
             "exact": given["exact"],
         }
 
@@ -280,6 +284,12 @@ def _check_form(given: Mapping[str, Any]) -> None:
             "--label-file, --domain-file and --metadata belong to one file of features",
             hint="put their columns into the files that are compared",
         )
+    given_pairs = pairs_of(given["kernel"], distances=given["distances"])
+    if given_pairs is not None and (forms["several files"] or given["evaluation"] is not None):
+        raise UsageError(
+            f"{given_pairs} of the rows of one file say nothing about those of another",
+            hint="put all rows into one matrix, and use --by or --evaluation-domain",
+        )
     if given["estimator"] not in ESTIMATORS:
         raise UsageError(
             f"--estimator '{given['estimator']}' is unknown", hint=f"choose one of {', '.join(ESTIMATORS)}"
@@ -341,6 +351,7 @@ def _refuse_others(task: MMDRequest) -> None:
         "--exact": given["exact"],
         "--permutations": given["permutations"] > 0,
         "--witness": given["witness"] is not None,
+        "--near-duplicates": given["near_duplicates"] is not None,
     }
     refuse_sharded(in_memory)
     if task.run is None and given["train"] is None:

@@ -11,7 +11,7 @@ import typer
 
 from clustersplit_cli.cli.console import progress_bar, stderr_console
 from clustersplit_cli.cli.engine import choose_if_readable, engine_options, refuse_for_sizes
-from clustersplit_cli.cli.options import checked_options, was_said
+from clustersplit_cli.cli.options import checked_options, near_of, was_said
 from clustersplit_cli.cli.output import Output, print_to_stdout
 from clustersplit_cli.cli.replay import replayed_options
 from clustersplit_cli.cli.request import read_request, reading_config
@@ -62,6 +62,7 @@ def run(context: typer.Context) -> None:
     by_others = given["train"] is not None or given["val"] is not None
     path, quiet = given["path"], given["quiet"]
     _refuse_mixture(said, by_others)
+    near_of(given)
     console = stderr_console()
     with progress_bar(console, quiet=quiet) as progress:
         checks = _of_others(path, given, progress) if by_others else checks_of_run(path, given, progress)
@@ -98,7 +99,7 @@ def _of_others(path: Path, given: Mapping[str, Any], progress: Progress) -> Iter
     request = read_request(path, {**given, "id": None})
     files = read_pair(given["train"], given["val"])
     with opened_local(load(request, progress), options) as engine:
-        yield from verify_split(files, engine)
+        yield from verify_split(files, engine, near=near_of(given))
 
 
 def checks_of_run(directory: Path, given: Mapping[str, Any], progress: Progress) -> Iterator[Check]:
@@ -130,7 +131,7 @@ def checks_of_run(directory: Path, given: Mapping[str, Any], progress: Progress)
         ) as engine:
             is_open = True
             run = replace(run, config=reading_config(stated, engine.describe(), output))
-            yield from verify_run(run, engine, rerun=given["rerun"])
+            yield from verify_run(run, engine, rerun=given["rerun"], near=near_of(given))
     except (InputError, UsageError, InfeasibleError) as error:
         if is_open:  # the input has become one that such a run would refuse
             yield Check("recomputed results", FAILED, error.message)

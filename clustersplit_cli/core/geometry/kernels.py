@@ -20,7 +20,9 @@ from clustersplit_cli.core.geometry.features import (
 from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.errors import InputError, UsageError
 
-KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto")
+KERNELS = ("rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto", "precomputed")
+LINEAR = ("linear", "cosine", "precomputed")
+"""Inner products of rows; of a precomputed kernel, of the coordinates that were found for it."""
 STATIONARY = ("rbf", "laplacian")
 """Kernels of the difference of two rows alone: 1 on the diagonal, and everywhere between 0 and 1."""
 WIDTH_RULES = ("scale", "1/d", "median")
@@ -77,7 +79,7 @@ class Kernel:
     @property
     def is_linear(self) -> bool:
         """Whether the kernel is an inner product of the prepared features themselves."""
-        return self.name in ("linear", "cosine")
+        return self.name in LINEAR
 
     @property
     def is_nonnegative(self) -> bool:
@@ -365,7 +367,7 @@ def prepare(
     if name == "cosine":
         _refuse_lost_directions(features, workers)
         features = features.then(unit_rows)
-    found = moments(features, workers, by_row=name in ("linear", "cosine"))
+    found = moments(features, workers, by_row=name in LINEAR)
     prepared = prepare_with(features, found, features.shape[0], name, gamma, degree, rng)
     return prepared if found.squares is None else replace(prepared, moments=found)
 
@@ -419,7 +421,7 @@ def prepare_with(
             f"{total_variance:.3g}, below {LEAST_TURN:g}",
             hint="use --standardize zscore with another kernel than cosine",
         )
-    if name in ("linear", "cosine"):
+    if name in LINEAR:
         kernel = Kernel(name)
         features = features.then(Affine(found.mean, 1.0))
         if not 1 / LARGEST_VALUE < total_variance < LARGEST_VALUE:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.geometry.features import Floats
+from clustersplit_cli.core.geometry.kernels import LINEAR
 from clustersplit_cli.core.parallel import Workers, tiles
 from clustersplit_cli.core.search.problem import Members
 
@@ -101,7 +102,7 @@ class SpelledKernel:
     @property
     def is_linear(self) -> bool:
         """Whether the kernel is an inner product of the rows."""
-        return self.kernel in ("linear", "cosine")
+        return self.kernel in LINEAR
 
     def rows(self, raw: Floats) -> Matrix:
         """Rows as the kernel takes them."""

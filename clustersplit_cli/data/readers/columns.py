@@ -40,6 +40,11 @@ class FeatureColumns:
         return tuple(f"{self.names[0]}[{i}]" for i in range(width)) if self.is_list else self.names
 
 
+def coordinate_names(width: int) -> tuple[str, ...]:
+    """Name features that were made of values of pairs of rows."""
+    return tuple(f"coordinate[{i}]" for i in range(width))
+
+
 def choose_features(source: Source, globs: Sequence[str], reserved: Collection[str]) -> FeatureColumns:
     """Choose the feature columns: those asked for, else by the default rules.
 

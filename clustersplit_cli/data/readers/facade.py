@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clustersplit_cli.core.geometry.coordinates import coordinates
 from clustersplit_cli.data.dataset import MEDIAN, ColumnUse, Dataset, Extent, ReadRequest, TargetRows
 from clustersplit_cli.data.pins import read_pins
 from clustersplit_cli.data.readers import matrix as matrices
@@ -23,7 +24,7 @@ from clustersplit_cli.data.readers.categories import (
     restrict,
     rows_with_value,
 )
-from clustersplit_cli.data.readers.columns import FeatureColumns, choose_features
+from clustersplit_cli.data.readers.columns import FeatureColumns, choose_features, coordinate_names
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.formats import open_companion, open_features, open_table
 from clustersplit_cli.data.readers.naming import listed, shown
@@ -127,6 +128,9 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
         pins = read_pins(request, ids, n_rows, rows)
         matrix = matrices.read_matrix(inputs.features, features, kept, progress)
         names = features.feature_names(matrix.shape[1])
+        if request.pairs is not None:
+            matrix = matrices.of_kept(matrix, request, rows, n_rows)
+            names = tuple(names[row] for row in rows.tolist())
         if request.impute == MEDIAN:
             notes += matrices.impute_median(matrix, names)
         finite = matrices.finite_rows(matrix)
@@ -149,6 +153,9 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
                 f"all features of {shown(request.path)} are constant: all {len(rows)} rows are the same",
                 hint="choose other features with --columns",
             )
+        if request.pairs is not None:
+            matrix, found = coordinates(matrix, request.pairs, shown(request.path), rows)
+            notes, names = notes + found, coordinate_names(matrix.shape[1])
         prints.check()
         of_target = target.read_from if target else tuple
         return Dataset(
@@ -170,6 +177,7 @@ def load(request: ReadRequest, progress: Progress = silent) -> Dataset:
             units=units,
             pinned=pins.sides,
             target=target,
+            pairs=request.pairs,
         )
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersplit_cli.data.dataset import Categories
+from clustersplit_cli.data.dataset import Categories, ReadRequest
 from clustersplit_cli.data.readers.columns import FeatureColumns
 from clustersplit_cli.data.readers.naming import listed, shown
 from clustersplit_cli.data.readers.source import BLOCK_BYTES, Source, reading
-from clustersplit_cli.errors import InputError, MemoryPlanError
+from clustersplit_cli.errors import InputError, MemoryPlanError, UsageError
 from clustersplit_cli.progress import Progress
 
 Matrix = NDArray[np.floating[Any]]
@@ -228,6 +228,29 @@ def _allocate(n: int, width: int, features: FeatureColumns) -> Matrix:
             f"the features need {gigabytes:.1f} GB of memory ({n} rows, {width} columns, {features.dtype})",
             hint="choose fewer columns with --columns, or use a machine with more memory",
         ) from None
+
+
+def of_kept(matrix: Matrix, request: ReadRequest, rows: NDArray[np.int64], n_rows: int) -> Matrix:
+    """The values of pairs of kept rows, of shape (n, n), from those of kept rows with all rows."""
+    name = shown(request.path)
+    refuse_not_square(matrix.shape[1], n_rows, name, request.pairs or "")
+    refused = {"--drop-invalid": request.drop_invalid, f"--impute {request.impute}": request.impute != "none"}
+    for option, is_given in refused.items():
+        if is_given:
+            raise UsageError(
+                f"{option} has no effect on {request.pairs} of pairs of rows",
+                hint="leave rows out with --exclude",
+            )
+    return matrix if len(rows) == n_rows else np.ascontiguousarray(matrix[:, rows])
+
+
+def refuse_not_square(width: int, n_rows: int, name: str, what: str) -> None:
+    """Refuse a matrix that has not a column for every row."""
+    if width != n_rows:
+        raise InputError(
+            f"{name} has {n_rows} rows and {width} feature columns, and {what} need a column for every row",
+            hint="choose them with --columns, or leave --kernel precomputed and --distances out",
+        )
 
 
 def finite_rows(matrix: Matrix) -> NDArray[np.bool_]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustersplit_cli.data.dataset import EXACT_DUPLICATES, ReadRequest
+from clustersplit_cli.data.dataset import ReadRequest
 from clustersplit_cli.data.readers.naming import shown, suggestion
 from clustersplit_cli.data.readers.source import Source
 from clustersplit_cli.errors import InputError, UsageError
+from clustersplit_cli.similarity import is_of_features
 
 LABEL, DOMAIN = "label", "domain"
 NO_DOMAIN = "none"
@@ -76,7 +77,7 @@ def assign_roles(request: ReadRequest, inputs: Inputs) -> Roles:
     family = {word: finder.word(word, known) for word in words}
     exclude = tuple((word, finder.word(word, known), value) for word, value in request.left_out)
     ids = finder.word(request.id_column, {}) if request.id_column is not None else None
-    by_column = request.together not in (None, EXACT_DUPLICATES)
+    by_column = request.together is not None and not is_of_features(request.together)
     together = finder.word(request.together or "", known) if by_column else None
     used = [*known.values(), *family.values(), *(place for _, place, _ in exclude), ids, together]
     # A column that is used from a companion file is not a feature under the same name either.

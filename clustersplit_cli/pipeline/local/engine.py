@@ -16,6 +16,7 @@ from clustersplit_cli.core.constraints.cells import Labels
 from clustersplit_cli.core.constraints.groups import GroupParts
 from clustersplit_cli.core.constraints.quotas import FREE, Quotas
 from clustersplit_cli.core.constraints.requirements import Requirements
+from clustersplit_cli.core.near_duplicates import Crossing, near_across
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import Problem
 from clustersplit_cli.data.dataset import Dataset
@@ -30,6 +31,7 @@ from clustersplit_cli.pipeline.context import (
     plan_local,
     prepare_local_kernel,
     requirements_of,
+    similarities_of,
     with_width,
 )
 from clustersplit_cli.pipeline.local.context import Parts, by_cbc
@@ -40,6 +42,7 @@ from clustersplit_cli.pipeline.local.target import see_target
 from clustersplit_cli.pipeline.result import CountedParts, ForcedRows, GivenParts, PartCounts, SomeRows
 from clustersplit_cli.pipeline.run import Run, run
 from clustersplit_cli.progress import Progress, Stopwatch, silent
+from clustersplit_cli.similarity import Nearness
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class LocalEngine:
         """Put quotas, tolerances, forced rows and units together."""
         with self.watch.step("constraints"):
             if self.into is None:
-                return requirements_of(self.dataset, self.options, self.workers)
+                return requirements_of(self.dataset, self.options, self.workers, self.progress)
             return self.into.arranged(self.dataset, self.options)
 
     def describe(self, surveyed: Any = None) -> Dataset:
@@ -141,6 +144,14 @@ class LocalEngine:
         first[units] = labels
         divided = np.unique(units[labels != first[units]])
         return len(divided), self.dataset.rows[np.isin(units, divided)]
+
+    def crossing(self, given: Labels, near: Nearness) -> Crossing | None:
+        """Compare all rows with each other."""
+        similar = similarities_of(self.dataset.features, self.options, near, self.workers)
+        found = near_across(similar, near.least, given, self.workers, self.progress)
+        rows, closest = self.dataset.rows, found.closest
+        named = None if closest is None else (int(rows[closest[0]]), int(rows[closest[1]]), closest[2])
+        return Crossing(rows[found.rows], named)
 
     def state(self, surveyed: Any) -> AssignmentProgram | None:
         """State the program of the constraints, if CBC will certify the split by it."""

@@ -33,7 +33,7 @@ from clustersplit_cli.core.search.partition_search import PartitionSearch
 from clustersplit_cli.core.severity import PartPath, Path, standardized
 from clustersplit_cli.pipeline.engine import Idle
 from clustersplit_cli.pipeline.local.context import LocalContext, LocalFound, Parts, by_cbc
-from clustersplit_cli.pipeline.notices import about_convergence, about_parts
+from clustersplit_cli.pipeline.notices import about_convergence, about_parts, about_units
 from clustersplit_cli.pipeline.result import About, Notes
 from clustersplit_cli.pipeline.summarize import (
     summarize_counts,
@@ -217,7 +217,9 @@ class LocalPartition(LocalContext):
 
     def notes(self, found: LocalFound, *, converged: bool, sized: bool) -> Notes:
         """Warnings about cells and the search."""
-        return (*about_parts(self.quotas), *about_convergence(converged, self.options.max_iter))
+        joined = self.units
+        units = () if joined is None else about_units(self.dataset.together, joined.table.sum(axis=1))
+        return (*about_parts(self.quotas), *units, *about_convergence(converged, self.options.max_iter))
 
     def written(self, found: LocalFound) -> Parts:
         """The rows of every part."""

@@ -44,7 +44,7 @@ from clustersplit_cli.pipeline.local.context import (
     by_cbc,
 )
 from clustersplit_cli.pipeline.local.target import LocalTarget
-from clustersplit_cli.pipeline.notices import about_cells, about_convergence
+from clustersplit_cli.pipeline.notices import about_cells, about_convergence, about_units
 from clustersplit_cli.pipeline.result import About, Notes, SomeRows
 from clustersplit_cli.pipeline.summarize import (
     family_name,
@@ -366,7 +366,8 @@ class LocalSplit(LocalContext):
             for place, quotas in enumerate(asked.families)
             for note in about_cells(quotas, self.options, asked.rounding, n_val if place == 0 else None)
         )
-        return (*cells, *about_convergence(converged, self.options.max_iter))
+        units = () if asked.units is None else about_units(self.dataset.together, asked.sizes)
+        return (*cells, *units, *about_convergence(converged, self.options.max_iter))
 
     def written(self, found: LocalFound) -> Parts:
         """The rows of both sides."""

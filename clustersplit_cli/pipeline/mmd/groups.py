@@ -15,6 +15,7 @@ from clustersplit_cli.core.geometry.features import Floats
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.reports.mmd.summary import EarlierReport
+from clustersplit_cli.similarity import Nearness
 
 MOST_GROUPS = 256
 TRAIN, VAL, EVALUATION = "train", "val", "evaluation"
@@ -83,12 +84,14 @@ class Question:
     permutations : regroupings per test; 0 for no test.
     earlier : what the report of the split says, if this program made it.
     optimised : whether the sides were chosen for being far apart.
+    near : how similar rows of the main pair are to be counted; None: not at all.
     """
 
     estimator: str = "biased"
     permutations: int = 0
     earlier: EarlierReport | None = None
     optimised: bool = False
+    near: Nearness | None = None
 
     @property
     def reuses_report(self) -> bool:

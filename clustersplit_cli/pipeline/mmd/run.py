@@ -15,13 +15,14 @@ from clustersplit_cli.core.geometry.features import Features
 from clustersplit_cli.core.geometry.kernels import Prepared, off_diagonal_spread, prepare, standardize
 from clustersplit_cli.core.geometry.protocol import choose_landmarks
 from clustersplit_cli.core.mmd.sums import Factors, geometry_sums, nystrom_factors
+from clustersplit_cli.core.near_duplicates import near_across
 from clustersplit_cli.core.parallel import Workers, pool
 from clustersplit_cli.core.search.problem import evaluate
 from clustersplit_cli.data.dataset import Dataset
 from clustersplit_cli.engines.plan import MeasuringPlan, MeasuringTask, plan_measuring
 from clustersplit_cli.errors import MemoryPlanError
 from clustersplit_cli.options import CheckedOptions
-from clustersplit_cli.pipeline.context import Streams
+from clustersplit_cli.pipeline.context import Streams, similarities_of
 from clustersplit_cli.pipeline.local.engine import prepared_split
 from clustersplit_cli.pipeline.mmd.groups import Comparison, Question
 from clustersplit_cli.pipeline.mmd.measure import Known, Ruler, Unit, measure, units_of
@@ -29,7 +30,8 @@ from clustersplit_cli.pipeline.mmd.notices import about_comparison
 from clustersplit_cli.pipeline.mmd.summarize import Findings, summarize_mmd
 from clustersplit_cli.pipeline.notices import about_kernel
 from clustersplit_cli.progress import Progress, Stopwatch, silent
-from clustersplit_cli.reports.mmd.summary import MMDReport
+from clustersplit_cli.reports.mmd.summary import MMDReport, NearDuplicates
+from clustersplit_cli.similarity import Nearness
 
 # A stream for permutations that no stream of a split shares.
 _PERMUTATION_KEY = 0x6D6D64
@@ -97,7 +99,11 @@ def compare(
                 known=known,
                 progress=progress,
             )
-    notes += about_kernel(prepared, spread, options.standardize, comparison.feature_names)
+        near = None
+        if question.near is not None:
+            with watch.step("near-duplicates"):
+                near = _near_duplicates(comparison, options, question.near, workers, progress)
+    notes += about_kernel(prepared, spread, options, comparison.feature_names)
     notes += about_comparison(comparison, measured, plan, question, chosen=options.nystrom != "auto")
     findings = Findings(
         comparison,
@@ -108,8 +114,30 @@ def compare(
         question,
         dict(config or {}),
         tuple(notes),
+        near,
     )
     return Answer(summarize_mmd(findings, watch), measured.witness)
+
+
+def _near_duplicates(
+    comparison: Comparison, options: CheckedOptions, near: Nearness, workers: Workers, progress: Progress
+) -> NearDuplicates | None:
+    """Count the rows of the second group that are nearly the same as a row of the first."""
+    if comparison.main_pair is None:
+        return None
+    first, second = (comparison.parts[place].rows for place in comparison.main_pair)
+    parts = np.full(len(comparison.features), -1)
+    parts[first], parts[second] = 0, 1
+    similar = similarities_of(comparison.features, options, near, workers)
+    found = near_across(similar, near.least, parts, workers, progress)
+    closest, similarity = None, None
+    if found.closest is not None:
+        one, other = sorted(found.closest[:2], key=lambda row: int(parts[row]))
+        closest = int(comparison.positions[one]), int(comparison.positions[other])
+        similarity = found.closest[2]
+    return NearDuplicates(
+        near.least, near.name, int((parts[found.rows] == 1).sum()), len(second), closest, similarity
+    )
 
 
 def plan_of(

@@ -101,6 +101,7 @@ def mmd_of_split(engine: Engine[Any, Any], sides: GivenSides, config: Mapping[st
         validity=None,
         witness=None,
         columns=None,
+        near_duplicates=None,
         split=None,
         timing=Timing(dict(context.watch.steps), context.watch.total, peak_memory()),
         warnings=tuple(Notice(*note) for note in dataset.notes),

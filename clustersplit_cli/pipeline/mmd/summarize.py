@@ -34,6 +34,7 @@ class Findings:
     question: Question
     config: dict[str, Any]
     notes: tuple[tuple[str, str], ...]
+    near_duplicates: summary.NearDuplicates | None = None
 
 
 def summarize_mmd(found: Findings, watch: Stopwatch) -> summary.MMDReport:
@@ -84,6 +85,7 @@ def summarize_mmd(found: Findings, watch: Stopwatch) -> summary.MMDReport:
         validity=_validity(comparison, pairs),
         witness=_witness(found),
         columns=_columns(found),
+        near_duplicates=found.near_duplicates,
         split=question.earlier,
         timing=Timing(dict(watch.steps), watch.total, peak_memory()),
         warnings=tuple(Notice(*note) for note in found.notes),

@@ -46,6 +46,7 @@ from clustersplit_cli.pipeline.sharded.prepare import (
 from clustersplit_cli.pipeline.sharded.split import ShardedSplit
 from clustersplit_cli.pipeline.sharded.target import see_target
 from clustersplit_cli.progress import Progress, Stopwatch, silent
+from clustersplit_cli.similarity import Nearness
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,9 @@ class ShardedEngine:
         """Hand every shard the labels of its rows."""
         give_labels(self.executor, parts.files, parts.labels)
         return Labelled() if self.into is None else LabelledParts(len(self.into.names))
+
+    def crossing(self, given: Any, near: Nearness) -> None:
+        """None: all pairs of rows take all rows in one place."""
 
     def count_given(self, surveyed: Surveyed | SurveyedParts, parts: GivenParts) -> CountedParts:
         """Count its rows in one pass, by the labels that the shards were given."""

@@ -138,6 +138,22 @@ class ColumnShift:
 
 
 @dataclass(frozen=True)
+class NearDuplicates:
+    """Rows of the second group that are nearly the same as a row of the first.
+
+    `closest` are the most similar rows of different groups, by their numbers in the order of the groups, and
+    `similarity` theirs; null if none are similar enough.
+    """
+
+    least: float
+    measure: str
+    rows: int
+    of: int
+    closest: tuple[int, int] | None
+    similarity: float | None
+
+
+@dataclass(frozen=True)
 class EarlierReport:
     """What the report of the split says, to compare with; `random_mean` is of its random splits."""
 
@@ -171,6 +187,7 @@ class MMDReport(Readable):
     validity: Validity | None
     witness: WitnessSummary | None
     columns: tuple[ColumnShift, ...] | None
+    near_duplicates: NearDuplicates | None
     split: EarlierReport | None
     timing: Timing
     warnings: tuple[Notice, ...]

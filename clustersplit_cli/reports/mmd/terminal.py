@@ -43,6 +43,7 @@ def mmd_rows(report: MMDReport) -> list[Row | None]:
         _within(report),
         _likest(report),
         _columns(report),
+        _near_duplicates(report),
         _kernel(report),
         Row("time", (human_seconds(report.timing.total),), ""),
     ]
@@ -138,6 +139,24 @@ def _columns(report: MMDReport) -> Row | None:
         sign = "+" if shift.difference > 0 else ""
         clauses.append(f"{printable(shift.column)} {sign}{human_number(shift.difference, 3)} sd")
     return Row("columns", tuple(clauses), "")
+
+
+def _near_duplicates(report: MMDReport) -> Row | None:
+    found = report.near_duplicates
+    if found is None:
+        return None
+    first, second = (printable(group.name) for group in report.groups[:2])
+    clauses = [
+        f"{human_count(found.rows)} of {human_count(found.of)} rows of {second} have a row of {first} with a "
+        f"{found.measure} of {found.least:g} or more"
+    ]
+    if found.closest is not None and found.similarity is not None:
+        one, other = found.closest
+        clauses.append(
+            f"most similar: row {other} of {second} and row {one} of {first} "
+            f"({human_number(found.similarity, 4)})"
+        )
+    return Row("near dup.", tuple(clauses), "")
 
 
 def _kernel(report: MMDReport) -> Row:
