@@ -13,14 +13,14 @@ from scipy import stats
 
 from benchmarks.evidence import frozen, page
 from benchmarks.evidence.networks import choices, pictures, power, strategies
-from benchmarks.evidence.pool import Number, Pool, Study, frozen_studies, network_studies
+from benchmarks.evidence.pool import Number, Pool, Study, all_studies
 
 RESULTS = Path(choices.RESULTS)
 
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
-    return Pool([*network_studies(), *frozen_studies()])
+    return Pool(all_studies())
 
 
 @pytest.mark.parametrize(("path", "made"), [(page.PAGE, page.page_of), (page.README, page.readme_of)])

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.evidence.evaluate_probes import estimate, replace_between
+from benchmarks.evidence.frozen import estimate
+from benchmarks.evidence.page import put
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -95,6 +96,12 @@ def keep(found: dict[str, Any]) -> None:
     KEPT.write_text(text + "\n", encoding="utf-8")
 
 
+def pair(found: dict[str, float | None] | None, sign: str = "") -> str:
+    """A mean and its standard error in points."""
+    values = [] if found is None else [found["mean"], found["se"]]
+    return estimate([None if value is None else round(100 * value, 1) + 0.0 for value in values], sign=sign)
+
+
 def table(found: dict[str, Any]) -> list[str]:
     """One row for every estimate, one column for every dataset, and their means."""
     names = [name for name in NAMES if name in found]
@@ -107,12 +114,12 @@ def table(found: dict[str, Any]) -> list[str]:
             name: next((each for each in found[name]["curve"]["estimators"] if each["name"] == key), None)
             for name in names
         }
-        cells = [estimate(each and each["bias"], sign="+") for each in own.values()]
+        cells = [pair(each and each["bias"], "+") for each in own.values()]
         known = [each for each in own.values() if each is not None]
         for what in ("bias", "absolute"):
             values = [each[what]["mean"] for each in known]
             se = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-            cells.append(estimate({"mean": fmean(values), "se": se}, sign="+" if what == "bias" else ""))
+            cells.append(pair({"mean": fmean(values), "se": se}, "+" if what == "bias" else ""))
         lines.append(f"| {said} | {' | '.join(cells)} |")
     return lines
 
@@ -146,7 +153,7 @@ def main() -> int:
         keep({each: found[each] for each in NAMES if each in found})
     lines = [*table(found), "", coverage(found)]
     if given.write:
-        PAGE.write_text(replace_between(PAGE.read_text("utf-8"), "curve", lines), encoding="utf-8")
+        PAGE.write_text(put(PAGE.read_text("utf-8"), "curve", lines), encoding="utf-8")
     else:
         print("\n".join(lines))
     return 0

@@ -85,7 +85,7 @@ def estimate(found: Sequence[float | None] | None, digits: int = 1, sign: str = 
     >>> estimate([1.0, 0.25], sign="+")
     '+1.0 ± 0.2'
     """
-    if found is None or found[0] is None:
+    if not found or found[0] is None:
         return ""
     mean = f"{found[0]:{sign}.{digits}f}"
     return mean if found[1] is None else f"{mean} ± {found[1]:.{digits}f}"

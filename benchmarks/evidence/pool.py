@@ -28,6 +28,7 @@ from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
 
 HERE = Path(__file__).resolve().parent
 FROZEN = HERE / "results" / "frozen.json"
+GRADED = HERE / "curve.json"
 DRAWS = 10_000
 Floats = NDArray[np.float64]
 Counts = dict[str, Floats]
@@ -137,7 +138,7 @@ def numbers_of(runs: Sequence[EvaluationRun]) -> dict[str, dict[str, Number]]:
 
 def optimism(run: EvaluationRun) -> float | None:
     """How much better the chosen model looked in validation than it is on E."""
-    return None if run.validation is None or run.test is None else run.validation - run.test
+    return None if run.validation_mean is None or run.test is None else run.validation_mean - run.test
 
 
 def number(found: dict[tuple[str, int], float | None], factor: float = 100) -> Number | None:
@@ -178,6 +179,36 @@ def frozen_studies(path: Path = FROZEN) -> list[Study]:
         counts = (table["domains"], table["repeats"], table["trainings"])
         studies.append(Study(name, table["models"], *counts, numbers))
     return studies
+
+
+def graded_studies(path: Path = GRADED) -> list[Study]:
+    """Read the studies of probes that were evaluated beside graded splits, choice by choice."""
+    studies = []
+    for dataset, kept in json.loads(path.read_text("utf-8"))["datasets"].items():
+        runs = [
+            EvaluationRun(
+                **{**run, "strategy": run["strategy"].removesuffix(":joint")},
+                setting=None,
+                validation=None,
+                rank_correlation=None,
+            )
+            for run in kept["runs"]
+        ]
+        domains = len({run.domain for run in runs})
+        repeats = len({run.repeat for run in runs})
+        name = SAME_DATA.get(dataset, dataset)
+        studies.append(Study(name, "graded", domains, repeats, kept["trials"], numbers_of(runs)))
+    return studies
+
+
+FEWEST = 4
+"""Domains without which a dataset says nothing about its spread."""
+
+
+def all_studies() -> list[Study]:
+    """Everything there is, of datasets with enough domains."""
+    studies = [*network_studies(), *frozen_studies(), *graded_studies()]
+    return [study for study in studies if study.domains >= FEWEST]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.evidence.networks.strategies import CELLS, EVERYTHING, REFERENCE
-from clustersplit_cli.evaluation.choosing import WORST, rank_correlation
+from clustersplit_cli.evaluation.choosing import MEAN, SELECTIONS, rank_correlation
 from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
 
 HERE = Path(__file__).resolve().parent
@@ -35,9 +35,9 @@ class Scored:
     test: Scores
 
     def validation(self, select: str) -> Scores:
-        """What settings are chosen by: the mean over validation domains, or the worst of them."""
-        each = np.moveaxis(self.val, 1, 0).reshape(self.val.shape[1], -1)
-        return np.asarray(np.nanmin(each, axis=1) if select == WORST else np.nanmean(each, axis=1))
+        """What settings are chosen by: the mean over validation domains, or what `--select` names."""
+        by_setting = np.moveaxis(self.val, 1, 0).reshape(self.val.shape[1], -1)
+        return np.array([SELECTIONS[select](row[np.isfinite(row)].tolist()) for row in by_setting])
 
     def subset(self, settings: Sequence[int]) -> Scored:
         """As if only these settings had been drawn."""
@@ -68,7 +68,7 @@ def read(results: Path, dataset: str, algorithm: str) -> dict[Key, Scored]:
 
 
 def choose(
-    scored: dict[Key, Scored], mmds: dict[Key, float] | None = None, select: str = "mean"
+    scored: dict[Key, Scored], mmds: dict[Key, float] | None = None, select: str = MEAN
 ) -> list[EvaluationRun]:
     """The choice of every strategy in every round, and of the oracle on the reference's training set."""
     runs = []
@@ -91,11 +91,12 @@ def choose(
                 refit=float(refit[chosen]),
                 oracle=float(test.max()),
                 rank_correlation=rank_correlation(validation, test),
+                validation_mean=float(scores.validation(MEAN)[chosen]),
             )
         )
         if strategy == REFERENCE:
             best = float(test.max())
-            oracle = (None, int(test.argmax()), None, best, float(refit.max()), best, None)
+            oracle = (None, int(test.argmax()), None, best, float(refit.max()), best, None, None)
             runs.append(EvaluationRun(domain, repeat, ORACLE, *oracle))
     return runs
 
@@ -109,9 +110,7 @@ def discrepancies(results: Path, dataset: str, algorithm: str) -> dict[Key, floa
     return {key: float(np.mean(values)) for key, values in found.items()}
 
 
-def runs_of(
-    dataset: str, algorithm: str, select: str = "mean", results: Path = RESULTS
-) -> list[EvaluationRun]:
+def runs_of(dataset: str, algorithm: str, select: str = MEAN, results: Path = RESULTS) -> list[EvaluationRun]:
     """All choices on a dataset."""
     mmds = discrepancies(results, dataset, algorithm)
     return choose(read(results, dataset, algorithm), mmds, select)
