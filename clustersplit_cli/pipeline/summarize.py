@@ -183,12 +183,10 @@ def _trace(result: RunResult) -> tuple[summary.TracePoint, ...]:
         end = result.graded.best_psi
     elif target is not None and target.best is not None:
         end = target.best[1]  # the search was for the hardest
-    # A step whose objective equals the last but for rounding would make the trace rise.
+    # A step whose objective equals the last but for rounding would make the trace rise; that may be the start.
     falling = [(step.phase, step.psi) for step in earlier if step.psi >= end]
-    return tuple(
-        summary.TracePoint(phase, iteration, psi)
-        for iteration, (phase, psi) in enumerate([*falling, (last.phase, end)])
-    )
+    points = [*falling, (last.phase if falling else "start", end)]
+    return tuple(summary.TracePoint(phase, iteration, psi) for iteration, (phase, psi) in enumerate(points))
 
 
 def _search(result: RunResult, trace: Sequence[summary.TracePoint]) -> summary.Search | None:

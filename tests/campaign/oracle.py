@@ -19,12 +19,18 @@ def rounded(value: Fraction) -> int:
     return int(whole) + int(rest >= Fraction(1, 2))
 
 
-def standardized(x: NDArray[Any], how: str) -> Floats:
-    """The features as the kernel sees them."""
+def imputed(x: NDArray[Any]) -> NDArray[Any]:
+    """Rows with the median of their column where a feature is missing."""
+    return np.where(np.isnan(x), np.nanmedian(x, axis=0), x)
+
+
+def standardized(x: NDArray[Any], how: str, like: NDArray[Any] | None = None) -> Floats:
+    """The features as the kernel sees them; `like`: the rows whose means and deviations are taken."""
     values = np.asarray(x, dtype=np.float64)
     if how == "zscore":
-        spread = values.std(axis=0)
-        return (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+        rows = values if like is None else np.asarray(like, dtype=np.float64)
+        spread = rows.std(axis=0)
+        return (values - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     if how == "l2":
         length = np.sqrt((values**2).sum(axis=1, keepdims=True))
         return values / np.where(length > 0, length, 1.0)
@@ -41,6 +47,10 @@ def kernel_matrix(x: Floats, kernel: str, gamma: float | None, degree: int) -> F
     if kernel == "cosine":
         length = np.sqrt(np.diag(inner))
         return inner / np.outer(length, length)
+    if kernel == "tanimoto":
+        length = np.diag(inner)
+        union = length[:, None] + length[None, :] - inner
+        return np.asarray(np.where(union > 0, inner / np.where(union > 0, union, 1.0), 1.0))
     differences = x[:, None, :] - x[None, :, :]
     if kernel == "laplacian":
         return np.asarray(np.exp(-float(gamma or 0.0) * np.abs(differences).sum(axis=2)))
@@ -55,6 +65,9 @@ def width(x: Floats, rule: str, kernel: str) -> float:
         return 1.0 / float(x.var(axis=0).sum())
     if rule == "1/d":
         return 1.0 / x.shape[1]
+    if rule == "median":
+        apart = np.abs(x[:, None, :] - x[None, :, :]) ** (1 if kernel == "laplacian" else 2)
+        return 1.0 / float(np.median(apart.sum(axis=2)[np.triu_indices(len(x), 1)]))
     return float(rule)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.campaign import oracle
+from tests.campaign import aims, oracle
 from tests.campaign.findings import Outcome, read_report
 from tests.campaign.process import call, fresh, run
 from tests.campaign.tables import Random, one_of, pick
 
 KIND = 2
-FAMILIES = ("split", "tolerance", "balanced", "families", "keep-together", "pins", "parts", "folds", "graded")
+FAMILIES = (
+    *("split", "tolerance", "balanced", "families", "keep-together", "pins", "parts", "folds", "graded"),
+    *("target", "drawn", "duplicates"),
+)
+WITHOUT_WIDTH = ("linear", "cosine", "tanimoto")
+IN_PIECES = ("split", "tolerance", "balanced", "families", "parts", "folds", "graded")
+"""What is also asked of an engine that reads the rows in pieces."""
+AUTO = ("keep-together", "duplicates")
+"""Whole units, which may need more tolerance than there is."""
+SHARES = (
+    ("0.5", "0.5"),
+    ("0.7", "0.3"),
+    ("0.5", "0.25", "0.25"),
+    ("0.6", "0.2", "0.2"),
+    ("0.34", "0.33", "0.33"),
+)
+PARTED = ("parts", "folds", "drawn")
+"""Into more than two parts."""
 CLOSE = {"float32": 2e-6, "float64": 1e-8}
 """How near numbers come to their definition in float64, by the type of the features that the kernel keeps."""
 SAME = {"float32": 2e-6, "float64": 1e-9}
@@ -38,6 +55,10 @@ class Problem:
     tolerance : relative to h; None: to be found.
     pinned : (n,) 0 training, 1 validation, -1 free.
     units : (n,) rows with equal numbers stay together.
+    missing : (n, d) features that the file does not have; `x` has what is taken for them.
+    target : rows of where a model would be used; None where there are none.
+    aim : what validation is to be for them.
+    engine : where the rows are held.
     """
 
     kind: str
@@ -55,6 +76,15 @@ class Problem:
     degree: int
     standardize: str
     words: tuple[str, ...]
+    missing: NDArray[np.bool_] | None = None
+    target: NDArray[Any] | None = None
+    aim: str = "worst"
+    engine: str = "local"
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether it asks for more than two sides."""
+        return self.kind in PARTED
 
     @property
     def close(self) -> float:
@@ -67,87 +97,140 @@ class Problem:
         return len(self.x)
 
 
+@dataclass
+class Wish:
+    """What is asked of a split; as in `Problem`, with names of columns for families.
+
+    Attributes
+    ----------
+    words : those that ask for it.
+    """
+
+    stratify: list[tuple[str, ...]]
+    pinned: Labels
+    units: Labels
+    tolerance: Fraction | None = Fraction(0)
+    shares: tuple[Fraction, ...] = ()
+    k: int = 2
+    words: list[str] = field(default_factory=list)
+
+
 def make(seed: int, number: int) -> Problem:
     """A problem, from a seed and a number alone; every family of constraints in turn."""
     rng = np.random.default_rng([seed, KIND, number])
     kind = FAMILIES[number % len(FAMILIES)]
-    is_parted = kind in ("parts", "folds")
-    n = int(rng.integers(4, 9 if is_parted else 13))
-    if not is_parted and kind != "keep-together" and rng.random() < 0.1:
+    n = int(rng.integers(4, 9 if kind in PARTED else 13))
+    if kind not in (*PARTED, *AUTO) and rng.random() < 0.1:
         n = int(rng.integers(13, 18))  # too many splits for the program to look at all
-    x = _features(rng, n, int(rng.integers(1, 5)))
+    kernel = one_of(rng, ["rbf", "rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto"])
+    x, missing = _rows(rng, kind, kernel, n)
     columns = {
         "label": rng.integers(0, int(rng.integers(1, 4)), n),
         "domain": rng.integers(0, int(rng.integers(1, 3)), n),
         "unit": rng.integers(0, max(2, n // 2), n),
     }
     holdout = Fraction(one_of(rng, ["0.2", "0.25", "0.29", "0.3333", "0.5", "0.4", "0.7"]))
-    stratify: list[tuple[str, ...]] = [one_of(rng, [("label",), ("label", "domain"), (), ("domain",)])]
-    tolerance: Fraction | None = Fraction(0)
-    words: list[str] = []
-    pinned, units, shares, k = np.full(n, -1), np.arange(n), (), 2
-    if kind == "tolerance":
-        tolerance = Fraction(one_of(rng, ["0.1", "0.25", "0.5", "1"]))
-    elif kind == "balanced":
-        words += ["--rounding", "balanced"]
-    elif kind == "families":
-        stratify = [("label",), ("domain",)]
-    elif kind == "keep-together":
-        tolerance = one_of(rng, [None, None, Fraction("0.5"), Fraction(1), Fraction(2)])
-        units = columns["unit"]
-        words += ["--keep-together", "unit"]
-    elif kind == "pins":
-        rows = rng.permutation(n)[: int(rng.integers(1, 4))]
-        pinned[rows] = rng.integers(0, 2, len(rows))
-    elif kind == "parts":
-        texts = one_of(
-            rng,
-            [
-                ("0.5", "0.5"),
-                ("0.7", "0.3"),
-                ("0.5", "0.25", "0.25"),
-                ("0.6", "0.2", "0.2"),
-                ("0.34", "0.33", "0.33"),
-            ],
-        )
-        shares, k = tuple(map(Fraction, texts)), len(texts)
-        words += ["--parts", ",".join(f"p{part}={share}" for part, share in enumerate(texts))]
-    elif kind == "folds":
-        k = int(one_of(rng, [2, 3, 3, 4]))
-        words += ["--k", str(k)]
-    elif kind == "graded":
-        words += ["--severity", one_of(rng, ["0", "0.25", "0.5", "0.9"])]
-    kernel = one_of(rng, ["rbf", "rbf", "laplacian", "linear", "cosine", "polynomial"])
-    gamma = one_of(rng, ["scale", "1/d", "0.5", "2"])
+    wish = _wish(rng, kind, x, columns)
+    words = wish.words
+    gamma = one_of(rng, ["scale", "1/d", "median", "0.5", "2"])
     degree = int(one_of(rng, [1, 2, 3]))
-    standardize = one_of(rng, ["none", "none", "zscore", "l2"])
+    standardize = one_of(rng, ["none", "none", "zscore", "l2"]) if kernel != "tanimoto" else "none"
     words += ["--kernel", kernel, "--standardize", standardize]
-    words += ["--gamma", gamma] if kernel not in ("linear", "cosine") else []
+    words += ["--gamma", gamma] if kernel not in WITHOUT_WIDTH else []
     words += ["--degree", str(degree)] if kernel == "polynomial" else []
-    for family in stratify:
+    for family in wish.stratify:
         words += ["--stratify", ",".join(family) or "none"]
-    if kind in ("tolerance", "keep-together"):
-        words += ["--tolerance", "auto" if tolerance is None else str(float(tolerance))]
-    if not is_parted:
+    words += ["--impute", "median"] if missing is not None else []
+    target, aim, engine = None, "worst", "local"
+    if kind == "target":
+        aim = one_of(rng, aims.AIMS)
+        target = (x[rng.integers(0, n, int(rng.integers(2, 9)))] + one_of(rng, [0, 1, 3])).astype(x.dtype)
+        words += ["--target", "target.parquet", "--aim", aim, *["--weights"] * int(rng.random() < 0.4)]
+    if rng.random() < 0.1 and kind in IN_PIECES and gamma != "median" and missing is None:
+        engine = "stream"
+        words += ["--engine", "stream", "--format", "npy"]
+    if kind in ("tolerance", *AUTO):
+        words += ["--tolerance", "auto" if wish.tolerance is None else str(float(wish.tolerance))]
+    if kind not in PARTED:
         words += ["--h", str(float(holdout))]
     words += ["--seed", str(int(rng.integers(5))), "--effort", pick(rng, [(0.7, "normal"), (0.3, "fast")])]
     return Problem(
         kind,
         x,
         columns,
-        tuple(_codes([columns[name] for name in family], n) for family in stratify),
+        tuple(_codes([columns[name] for name in family], n) for family in wish.stratify),
         holdout,
-        tolerance,
-        shares,
-        k,
-        pinned,
-        units,
+        wish.tolerance,
+        wish.shares,
+        wish.k,
+        wish.pinned,
+        wish.units,
         kernel,
         gamma,
         degree,
         standardize,
         tuple(words),
+        missing,
+        target,
+        aim,
+        engine,
     )
+
+
+def _wish(rng: Random, kind: str, x: NDArray[Any], columns: dict[str, NDArray[Any]]) -> Wish:
+    """What problems of a kind ask for."""
+    n = len(x)
+    stratify: tuple[str, ...] = one_of(rng, [("label",), ("label", "domain"), (), ("domain",)])
+    wish = Wish([stratify], np.full(n, -1), np.arange(n))
+    if kind == "tolerance":
+        wish.tolerance = Fraction(one_of(rng, ["0.1", "0.25", "0.5", "1"]))
+    elif kind == "balanced":
+        wish.words = ["--rounding", "balanced"]
+    elif kind == "families":
+        wish.stratify = [("label",), ("domain",)]
+    elif kind in AUTO:
+        wish.tolerance = one_of(rng, [None, None, Fraction("0.5"), Fraction(1), Fraction(2)])
+        is_by_name = kind == "keep-together"
+        wish.units = columns["unit"] if is_by_name else _codes([*x.T], n)
+        wish.words = ["--keep-together", "unit" if is_by_name else "exact-duplicates"]
+    elif kind == "pins":
+        rows = rng.permutation(n)[: int(rng.integers(1, 4))]
+        wish.pinned[rows] = rng.integers(0, 2, len(rows))
+    elif kind in ("parts", "drawn"):
+        texts = one_of(rng, SHARES if kind == "parts" else SHARES[2:])
+        wish.shares, wish.k = tuple(map(Fraction, texts)), len(texts)
+        named = ",".join(f"p{part}={share}" for part, share in enumerate(texts))
+        wish.words = ["--parts", named + ":random" * int(kind == "drawn")]
+    elif kind == "folds":
+        wish.k = int(one_of(rng, [2, 3, 3, 4]))
+        wish.words = ["--k", str(wish.k)]
+    elif kind == "graded":
+        wish.words = ["--severity", one_of(rng, ["0", "0.25", "0.5", "0.9"])]
+    return wish
+
+
+def _rows(rng: Random, kind: str, kernel: str, n: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Features that suit a kind and a kernel, and which of them the file is to lack."""
+    x = _features(rng, n, int(rng.integers(1, 5)))
+    if kind == "duplicates":
+        repeated = x[rng.integers(0, max(3, n // 2), n)]
+        x = repeated if repeated.var(axis=0).any() else x
+    if kernel == "tanimoto":
+        return np.abs(np.round(x)), None
+    missing = _missing(rng, x) if rng.random() < 0.1 and kernel != "cosine" and kind != "duplicates" else None
+    return (
+        (x, None)
+        if missing is None
+        else (oracle.imputed(np.where(missing, np.nan, x)).astype(x.dtype), missing)
+    )
+
+
+def _missing(rng: Random, x: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Features to leave out of the file; every column keeps some that differ."""
+    missing = rng.random(x.shape) < 0.2
+    kept = np.where(missing, np.nan, x)
+    is_sound = (~missing).any(axis=0).all() and (np.nanmax(kept, axis=0) > np.nanmin(kept, axis=0)).all()
+    return missing if missing.any() and is_sound else None
 
 
 def _features(rng: Random, n: int, d: int) -> NDArray[Any]:
@@ -180,10 +263,12 @@ def write(problem: Problem, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = {
-        **{f"f{column}": problem.x[:, column] for column in range(problem.x.shape[1])},
-        **problem.columns,
-    }
+    x = problem.x if problem.missing is None else np.where(problem.missing, np.nan, problem.x)
+    x = x.astype(problem.x.dtype)
+    table = {**{f"f{column}": x[:, column] for column in range(x.shape[1])}, **problem.columns}
+    if problem.target is not None:
+        of_target = {f"f{column}": problem.target[:, column] for column in range(x.shape[1])}
+        pq.write_table(pa.table(of_target), folder / "target.parquet")
     pq.write_table(pa.table(table), folder / "feats.parquet")
     for path, _, rows in _pins(problem):
         (folder / path).write_text("".join(f"{row}\n" for row in rows))
@@ -193,7 +278,7 @@ def command_line(problem: Problem) -> tuple[str, ...]:
     """The words that have the problem solved."""
     given = [word for path, option, _ in _pins(problem) for word in (option, path)]
     command = "kfold" if problem.kind == "folds" else "split"
-    rest = ("--out", "out", "--quiet", "--certify", "never")
+    rest = ("--out", "out", "--quiet", *(("--certify", "never") if problem.target is None else ()))
     return (command, "feats.parquet", "--columns", "f*", *problem.words, *given, *rest)
 
 
@@ -214,7 +299,7 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     outcome.tags[f"{problem.kind}: problems"] += 1
     try:
         x = oracle.standardized(problem.x, problem.standardize)
-        has_width = problem.kernel not in ("linear", "cosine")
+        has_width = problem.kernel not in WITHOUT_WIDTH
         gamma = oracle.width(x, problem.gamma, problem.kernel) if has_width else None
         K = oracle.kernel_matrix(x, problem.kernel, gamma, problem.degree)
     except ZeroDivisionError:
@@ -240,16 +325,62 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
         *_wrong_grade(problem, report),
     ):
         outcome.add(f"{problem.kind}: {rule}", detail)
-    if not outcome.findings:
-        _compare_with_best(problem, K, labels, report, labelings, outcome)
+    if outcome.findings:
+        return outcome
+    feasible = _feasible(problem, labels, report, labelings)
+    if not (feasible == labels).all(axis=1).any():
+        outcome.add(f"{problem.kind}: the split breaks its own bounds", str(labels.tolist()))
+    elif problem.target is None:
+        _compare_with_best(problem, K, labels, report, feasible, outcome)
+    else:
+        joint = _joint_kernel(problem, x, gamma)
+        _look_at_target(problem, joint, labels, report, feasible, place / "work" / "out", outcome)
     return outcome
+
+
+def _joint_kernel(problem: Problem, x: oracle.Floats, gamma: float | None) -> oracle.Floats:
+    """The kernel of the rows and, after them, the target's."""
+    assert problem.target is not None
+    target = oracle.standardized(problem.target, problem.standardize, problem.x)
+    return oracle.kernel_matrix(np.concatenate([x, target]), problem.kernel, gamma, problem.degree)
+
+
+def _look_at_target(
+    problem: Problem,
+    joint: oracle.Floats,
+    labels: Labels,
+    report: dict[str, Any],
+    feasible: NDArray[np.int8],
+    out: Path,
+    outcome: Outcome,
+) -> None:
+    """Compare what is said of a target with the definitions, and the split with the best one for its aim."""
+    stated, close = report["target"], 10 * problem.close
+    wrong = [*aims.wrong_distances(joint, labels, stated, close)]
+    if "--weights" in problem.words:
+        wrong += aims.wrong_weights(joint, labels, out, stated, close)
+    what = f"target {problem.aim}"
+    if problem.aim in aims.OWN_MEASURE:
+        values = aims.value_of_all(joint, problem.n, problem.aim, feasible)
+        reached = float(aims.value_of_all(joint, problem.n, problem.aim, labels[None, :])[0])
+        size = close * float(np.abs(joint).max())
+        wrong += aims.wrong_certificate(values.tolist(), reached, problem.aim, stated, size)
+        is_best = (
+            reached >= values.max() - size if problem.aim == aims.EXACT else reached <= values.min() + size
+        )
+        if problem.aim == aims.EXACT and not is_best:
+            wrong.append(("not the optimum that is promised", f"{reached!r}, the best is {values.max()!r}"))
+        outcome.tags[f"{what}: compared"] += 1
+        outcome.tags[f"{what}: best"] += int(is_best)
+    for rule, detail in wrong:
+        outcome.add(f"{what}: {rule}", detail)
 
 
 def _labels(problem: Problem, out: Path) -> Labels:
     """The part of every row, from the index files: 1 for validation."""
     if problem.kind == "folds":
         return np.asarray(np.load(out / "folds.npy", allow_pickle=False), dtype=np.int64)
-    names = [f"p{part}" for part in range(problem.k)] if problem.kind == "parts" else ["train", "val"]
+    names = [f"p{part}" for part in range(problem.k)] if problem.is_parted else ["train", "val"]
     labels = np.full(problem.n, -1)
     for part, name in enumerate(names):
         labels[np.load(out / f"{name}.npy", allow_pickle=False)] = part
@@ -285,7 +416,7 @@ def _wrong_numbers(
     if problem.k == 2 and abs(between - weights[0] / problem.n * squares[0]) > problem.close * size:
         yield "the oracle itself breaks the identity", f"{between} {weights[0] / problem.n * squares[0]}"
     trace = [step["psi"] for step in report["trace"]]
-    end = report["objective"]["psi"] if report["graded"] is None else report["graded"]["best_psi"]
+    end = _end_of_search(problem, report)
     if any(value is None for value in trace):
         yield "the trace has a hole", str(trace)
     elif any(after > before + problem.close * size for before, after in pairwise(trace)):
@@ -294,10 +425,18 @@ def _wrong_numbers(
         yield "the trace does not end at Psi", f"{trace[-1]!r} {end!r}"
 
 
+def _end_of_search(problem: Problem, report: dict[str, Any]) -> float:
+    """The Psi at which the search ended, which is another one where the hardest split was not asked for."""
+    found = report["graded"]
+    if found is None and problem.aim != "worst":
+        found = report["target"]
+    return float(report["objective"]["psi"] if found is None else found["best_psi"])
+
+
 def _wrong_grade(problem: Problem, report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Where a graded split is not where it says it is on its scale."""
     grade = report["graded"]
-    if (grade is not None) != (problem.kind == "graded"):
+    if (grade is not None) != (problem.kind == "graded" or problem.aim == "severity"):
         yield "a grade that nobody asked for, or none", str(grade)
     if grade is None:
         return
@@ -327,7 +466,7 @@ def _stated(problem: Problem, report: dict[str, Any], key: str) -> list[NDArray[
     rest = list(report["constraints"]["cells"])
     for codes in problem.families:
         table = np.full((int(codes.max()) + 1, problem.k), -1, dtype=np.int64)
-        columns = 1 if problem.kind not in ("parts", "folds") else problem.k
+        columns = 1 if not problem.is_parted else problem.k
         for entry in rest[: len(table) * columns]:
             member = np.ones(problem.n, dtype=bool)
             for name, value in entry["cell"].items():
@@ -335,7 +474,7 @@ def _stated(problem: Problem, report: dict[str, Any], key: str) -> list[NDArray[
             part = 1 if entry["part"] is None else int(str(entry["part"]).split("_")[-1].removeprefix("p"))
             table[codes[member][0], part] = entry[key]
         del rest[: len(table) * columns]
-        if problem.kind not in ("parts", "folds"):
+        if not problem.is_parted:
             table[:, 0] = np.bincount(codes) - table[:, 1]
         found.append(table)
     return found
@@ -355,7 +494,7 @@ def _wrong_counts(
         yield "a forced row is elsewhere", f"{problem.pinned.tolist()} {labels.tolist()}"
     if problem.kind in ("balanced", "families"):
         yield from _wrong_rounding(problem, counts)
-    elif problem.kind == "parts":
+    elif problem.kind in ("parts", "drawn"):
         yield from _wrong_parts(problem, counts[0])
     elif problem.kind == "folds":
         totals = counts[0].sum(axis=0)
@@ -445,7 +584,7 @@ def _tolerance_for(h: Fraction, size: int, count: int) -> Fraction:
 
 def _is_feasible_for_sure(problem: Problem, labelings: NDArray[np.int8]) -> bool:
     """Whether some labeling meets the constraints, where the definitions alone decide that."""
-    if problem.kind in ("parts", "folds"):
+    if problem.is_parted:
         return problem.kind == "folds" and problem.n >= problem.k
     if problem.kind in ("balanced", "families"):
         total = oracle.rounded(problem.holdout * problem.n)
@@ -461,32 +600,37 @@ def _is_feasible_for_sure(problem: Problem, labelings: NDArray[np.int8]) -> bool
     return bool(((counts >= low) & (counts <= high)).all(axis=1).any())
 
 
+def _feasible(
+    problem: Problem, labels: Labels, report: dict[str, Any], labelings: NDArray[np.int8]
+) -> NDArray[np.int8]:
+    """The labelings that meet the bounds that the report states, with drawn rows where they are."""
+    kept = np.ones(len(labelings), dtype=bool)
+    lower, upper = (_stated(problem, report, key) for key in ("lower", "upper"))
+    for codes, low, high in zip(problem.families, lower, upper, strict=True):
+        for part in range(problem.k) if problem.is_parted else (1,):
+            counts = oracle.counts_of(labelings, codes, part)
+            kept &= ((counts >= low[:, part]) & (counts <= high[:, part])).all(axis=1)
+    kept &= _whole_units(problem, labelings)
+    kept &= _pinned_right(problem, labelings) if problem.kind == "pins" else True
+    if problem.kind == "drawn":
+        kept &= ((labelings == problem.k - 1) == (labels == problem.k - 1)).all(axis=1)
+    if problem.kind in AUTO and problem.tolerance is None:
+        # The total is kept as near to its share as the smallest tolerance lets it come.
+        off = np.abs(labelings.sum(axis=1) - float(problem.holdout) * problem.n)
+        kept &= _two_sides(labelings)
+        kept &= off <= off[kept].min(initial=np.inf) + 1e-9
+    return labelings[kept]
+
+
 def _compare_with_best(
     problem: Problem,
     K: oracle.Floats,
     labels: Labels,
     report: dict[str, Any],
-    labelings: NDArray[np.int8],
+    feasible: NDArray[np.int8],
     outcome: Outcome,
 ) -> None:
     """The split is at most as good as the best of all, and counted where it is as good."""
-    kept = np.ones(len(labelings), dtype=bool)
-    lower, upper = (_stated(problem, report, key) for key in ("lower", "upper"))
-    for codes, low, high in zip(problem.families, lower, upper, strict=True):
-        for part in range(problem.k) if problem.kind in ("parts", "folds") else (1,):
-            counts = oracle.counts_of(labelings, codes, part)
-            kept &= ((counts >= low[:, part]) & (counts <= high[:, part])).all(axis=1)
-    kept &= _whole_units(problem, labelings)
-    kept &= _pinned_right(problem, labelings) if problem.kind == "pins" else True
-    if problem.kind == "keep-together" and problem.tolerance is None:
-        # The total is kept as near to its share as the smallest tolerance lets it come.
-        off = np.abs(labelings.sum(axis=1) - float(problem.holdout) * problem.n)
-        kept &= _two_sides(labelings)
-        kept &= off <= off[kept].min(initial=np.inf) + 1e-9
-    feasible = labelings[kept]
-    if not (feasible == labels).all(axis=1).any():
-        outcome.add(f"{problem.kind}: the split breaks its own bounds", str(labels.tolist()))
-        return
     best = float(oracle.psi_of_all(K, feasible, problem.k).min())
     parts = [np.flatnonzero(labels == part) for part in range(problem.k)]
     size = max(oracle.scatter(K, np.arange(problem.n)), 1e-12)
@@ -498,6 +642,7 @@ def _compare_with_best(
     if reached < best - 1e-6 * size:
         outcome.add(f"{problem.kind}: better than the best", f"{reached!r} {best!r}")
     is_large = " beyond enumeration" if problem.n > 12 else ""
+    is_large += " in pieces" if problem.engine != "local" else ""
     outcome.tags[f"{problem.kind}{is_large}: compared"] += 1
     is_best = reached <= best + max(
         SAME[problem.x.dtype.name] * size, 1e-13 * float(np.abs(K).max()) * problem.n

@@ -92,12 +92,16 @@ def test_a_step_that_differs_from_the_end_by_rounding_alone_is_no_step(make_data
         values = [("start", 2 * psi), ("lloyd", psi), ("polish", np.nextafter(psi, 0)), ("lloyd", psi)]
         steps = tuple(Step(phase, number, float(value)) for number, (phase, value) in enumerate(values))
         result = assess(context, found, {}, replace(searched, steps=steps))
+        low = (Step("start", 0, float(np.nextafter(psi, 0))), Step("perturb", 1, psi))
+        low_start = assess(context, found, {}, replace(searched, steps=low))
     trace = summarize(result, Stopwatch()).trace
     assert [(point.phase, point.iteration, point.psi) for point in trace] == [
         ("start", 0, 2 * psi),
         ("lloyd", 1, psi),
         ("lloyd", 2, psi),
     ]
+    trace = summarize(low_start, Stopwatch()).trace
+    assert [(point.phase, point.iteration, point.psi) for point in trace] == [("start", 0, psi)]
 
 
 def test_positions_are_those_of_the_input_rows(make_dataset: Maker) -> None:

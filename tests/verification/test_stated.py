@@ -11,12 +11,12 @@ from clustersplit_cli.verification.stated import check_stated
 def verdict(squared: float, off: float) -> str:
     """Whether an MMD² that is off by a share of itself passes; a row's scatter is 0.9."""
     recomputed = {
-        "mmd": {"value": squared**0.5, "squared": squared, "kernel": "rbf"},
+        "mmd": {"value": squared**0.5, "squared": squared, "kernel": "rbf", "error": None},
         "objective": {"psi": 880.0, "ssq_total": 900.0},
         "sizes": {"train": 800, "val": 200},
     }
     other = squared * (1 + off)
-    stated = recomputed | {"mmd": {"value": other**0.5, "squared": other, "kernel": "rbf"}}
+    stated = recomputed | {"mmd": {"value": other**0.5, "squared": other, "kernel": "rbf", "error": None}}
     return next(check.status for check in check_stated(stated, recomputed) if check.name == "MMD")
 
 
@@ -48,7 +48,7 @@ def test_a_bound_may_be_off_by_rounding_where_it_is_nothing_else(
     most: float, off: float, expected: str
 ) -> None:
     recomputed = {
-        "mmd": {"value": 1e-8, "squared": 1e-16, "kernel": "rbf"},
+        "mmd": {"value": 1e-8, "squared": 1e-16, "kernel": "rbf", "error": None},
         "objective": {"psi": 880.0, "ssq_total": 900.0},
         "sizes": {"train": 800, "val": 200},
         "bound": {"mmd_upper": most},
@@ -67,7 +67,7 @@ def test_numbers_of_parts_may_be_off_by_rounding_where_parts_are_small(
         return {"parts": each, "mmd": [[0.0, mmd], [mmd, 0.0]]}
 
     recomputed = {
-        "mmd": {"value": 0.5, "squared": 0.25, "kernel": "rbf"},
+        "mmd": {"value": 0.5, "squared": 0.25, "kernel": "rbf", "error": None},
         "objective": {"psi": 0.8 * 2 * size, "ssq_total": 0.9 * 2 * size},
         "sizes": {"train": None, "val": None},
         "parts": parts(0.5),
