@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.campaign.cases import CLUSTER, OUT, PUBLISHING, Case, build
 from tests.campaign.cluster import SHARED
@@ -18,6 +19,7 @@ from tests.campaign.process import SECONDS, Result, call, fresh, run
 NAME = "cases"
 AGAIN = "second run"
 MOST_VERIFIED = 3
+FEW_VALUES = ("--engine", "--format", "--aim", "--kernel", "--gamma", "--impute", "--solver", "--rounding")
 OF_THE_MACHINE = frozenset({"timing", "memory", "threads", "budget", "bytes", "plan", "rows_per_second"})
 
 
@@ -35,12 +37,28 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     result = _run(case.words, place, outcome, seconds=SECONDS * (3 if is_long else 1))
     outcome.tags[f"{case.command or 'no command'} exit {result.code}"] += 1
     outcome.findings += left_behind(before, snapshot(place / "work"), place, result)
-    if result.is_done and case.command in PUBLISHING and case.out:
+    if not result.is_done:
+        return outcome
+    outcome.tags.update({f"{case.command} done with {name}" for name in _options(case.words)})
+    if case.command in (*PUBLISHING, "ladder") and case.out:
         for directory in run_directories(place / "work" / case.out)[:MOST_VERIFIED]:
             _check_run(case, directory, place, outcome)
-        if not outcome.findings:
+        if case.command != "ladder" and not outcome.findings:
             _continue(case, place, outcome)
     return outcome
+
+
+def _options(words: tuple[str, ...]) -> list[str]:
+    """The names of the long options on a command line, those with few values with them."""
+    named = []
+    for place, word in enumerate(words):
+        if word == "--":
+            break
+        name, _, value = word.partition("=")
+        if name.startswith("--"):
+            value = value or words[place + 1] if place + 1 < len(words) else ""
+            named.append(f"{name} {value}" if name in FEW_VALUES and value.isalpha() else name)
+    return named
 
 
 def _run(words: tuple[str, ...], place: Path, outcome: Outcome, *, seconds: float = SECONDS) -> Result:
@@ -71,15 +89,10 @@ def _check_run(case: Case, directory: Path, place: Path, outcome: Outcome) -> No
 
 def _check_rows(directory: Path, report: dict[str, Any], outcome: Outcome) -> None:
     """Rows are ascending, on one side each, and all there."""
-    names = (
-        ("train", "val") if report["parts"] is None else [part["name"] for part in report["parts"]["parts"]]
-    )
-    files = [directory / f"{name}.npy" for name in names]
-    if report["parts"] is not None and (directory / "folds.npy").exists():
-        files = [directory / name / "val.npy" for name in names]
-    if not all(path.exists() for path in files):
+    rows = _rows_of_parts(directory, report)
+    if rows is None:
         return
-    rows = [np.load(path, allow_pickle=False) for path in files]
+    outcome.tags["rows looked at"] += 1
     stated = report["input"]
     if any(part.dtype != np.int64 or (np.diff(part) <= 0).any() for part in rows):
         outcome.add("rows are not ascending int64", str([str(part.dtype) for part in rows]))
@@ -91,6 +104,24 @@ def _check_rows(directory: Path, report: dict[str, Any], outcome: Outcome) -> No
         outcome.add("a row that does not exist", f"{together[0]} to {together[-1]} of {stated['n_rows']}")
     if not all(len(part) for part in rows):
         outcome.add("an empty part", str([len(part) for part in rows]))
+
+
+def _rows_of_parts(directory: Path, report: dict[str, Any]) -> list[NDArray[Any]] | None:
+    """The rows of every part; None where they are in no file that can be read here."""
+    parts = report["parts"]
+    names = ("train", "val") if parts is None else [part["name"] for part in parts["parts"]]
+    if (directory / "split.json").exists():
+        content = json.loads((directory / "split.json").read_text("utf-8"))
+        return [np.array(content[name], dtype=np.int64) for name in names]
+    for suffix in (".npy", ".txt"):
+        files = [directory / f"{name}{suffix}" for name in names]
+        if parts is not None and (directory / f"folds{suffix}").exists():
+            files = [directory / name / f"val{suffix}" for name in names]
+        if all(path.exists() for path in files):
+            if suffix == ".npy":
+                return [np.load(path, allow_pickle=False) for path in files]
+            return [np.array(path.read_text("utf-8").split(), dtype=np.int64) for path in files]
+    return None
 
 
 def _continue(case: Case, place: Path, outcome: Outcome) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.campaign.files import Written, write_rows
-from tests.campaign.tables import HOSTILE, Random, Table, one_of, pick
+from tests.campaign.files import Written, write, write_rows
+from tests.campaign.tables import HOSTILE, Random, Table, make_table, one_of, pick
 
 NONSENSE = (
     "",
@@ -119,6 +119,25 @@ def _side_array(rng: Random, place: Place) -> str:
     return path
 
 
+def _other_rows(rng: Random, place: Place) -> str:
+    """A file with some of the table's rows, moved a little, or of another table."""
+    table = place.table if rng.random() < 0.85 else make_table(rng)
+    with np.errstate(all="ignore"):
+        moved = table.features + np.asarray(one_of(rng, [0, 1]), table.features.dtype)
+    rows = np.sort(rng.permutation(table.n)[: int(rng.integers(1, 40))])
+    columns = {name: [values[row] for row in rows] for name, values in table.columns.items()}
+    stem = f"target{int(rng.integers(10**9))}"
+    return f"./{write(rng, Table(moved[rows], table.names, columns), place.folder, stem).path}"
+
+
+TARGETS: list[tuple[float, Maker]] = [
+    (0.4, _other_rows),
+    (0.25, lambda rng, place: f"domain={one_of(rng, place.table.columns.get('domain') or ['a'])}"),
+    (0.25, lambda _, place: place.written.path),
+    (0.1, _among("gone.parquet", "domain=nowhere", "domain=", ".", "=")),
+]
+
+
 MAKERS: dict[str, Maker] = {
     "--columns": lambda rng, place: one_of(
         rng, ["f*", "features", "f0,f1", "*", "f[0-1]", "feat_*", *place.table.names[:2]]
@@ -161,13 +180,15 @@ MAKERS: dict[str, Maker] = {
     ),
     "--force-train": lambda rng, place: place.rows(rng),
     "--force-val": lambda rng, place: place.rows(rng),
-    "--target": _among("feats.parquet", "feats.csv", "gone.parquet", "domain=a", "domain=nowhere", "."),
+    "--target": lambda rng, place: pick(rng, TARGETS)(rng, place),
     "--aim": _among("worst", "lookalike", "nearest", "shift", "severity"),
     "--severity": _among(0, 0.25, 0.5, 0.9, 1, "1e-9", 1.5),
     "--levels": _among("0,1", "0,0.5,1", "0.3", "1,0", "0,0", "0,2", ""),
     "--at-mmd": _among(0, 0.1, 0.3, 1, "1e9"),
     "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto"),
-    "--gamma": _among("scale", "1/d", "median", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"),
+    "--gamma": _among(
+        "scale", "1/d", "median", "power", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"
+    ),
     "--degree": _among(1, 2, 3, 5, 10, 100),
     "--standardize": _among("none", "zscore", "l2"),
     "--nystrom": lambda rng, place: one_of(
@@ -220,6 +241,7 @@ MAKERS: dict[str, Maker] = {
     "--strategy": _among(
         "random",
         "cluster-rbf",
+        "cluster-laplacian",
         "random,cluster-linear",
         "kfold-random",
         "cluster-rbf:label",
@@ -296,7 +318,7 @@ OFTEN: dict[str, float] = {
     "--id": 0.06,
     "--parts": 0.1,
     "--at-mmd": 0.02,
-    "--target": 0.06,
+    "--target": 0.08,
     "--aim": 0.5,
     "--html": 0.03,
     "--n-splits": 0.02,

@@ -24,6 +24,7 @@ from tests.campaign.findings import Finding, Outcome
 KINDS = {"cases": "inputs", "oracle": "problems", "kills": "kills", "tamper": "tamper"}
 """What can be run, and the module that examines it."""
 SHARES = {"cases": 0.5, "oracle": 0.2, "kills": 0.15, "tamper": 0.15}
+USUAL_SECONDS = 600.0
 PROGRESS_SECONDS = 15.0
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,28 +71,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _all(asked: argparse.Namespace, network: str, place: Path) -> int:
     """Run as many cases of the kinds asked for as asked for."""
-    say(f"Network: {network}. Seed {asked.seed}, {asked.workers} processes, commit {commit()}.")
-    tallies = {kind: _run_kind(kind, asked, place) for kind in _kinds(asked)}
-    summary = summarize(asked.seed, tallies)
+    what = commit()  # the files may change while this runs; what runs has been read
+    say(f"Network: {network}. Seed {asked.seed}, {asked.workers} processes, commit {what}.")
+    seconds = asked.seconds or (float("inf") if asked.counts else USUAL_SECONDS)
+    until = time.monotonic() + seconds
+    tallies = {}
+    for kind, count in _kinds(asked).items():
+        share = SHARES[kind] if asked.kind == "all" else 1.0
+        end = until if asked.counts else time.monotonic() + seconds * share
+        tallies[kind] = _run_kind(kind, count, end, asked, place)
+    summary = summarize(what, asked.seed, tallies)
     print_summary(summary, asked.seed, tallies)
     if asked.record:
         asked.record.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     if asked.write:
-        write_page(asked.write, summary)
+        write_page(asked.write, summary, add=asked.add)
     return int(any(tally.findings for tally in tallies.values()))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="in all, shared among the kinds")
+    parser.add_argument("--seconds", type=float, help="in all, shared among the kinds; 600 without --counts")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=[*KINDS, "all"], default="all")
-    parser.add_argument("--counts", default="", help="such as cases=20000,kills=300: instead of --seconds")
+    parser.add_argument("--counts", default="", help="such as cases=20000,kills=300; no more than that")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--case", type=int, help="run this case alone, and keep its files")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--record", type=Path, help="write the summary as JSON")
     parser.add_argument("--write", type=Path, help="write the summary into this page")
+    parser.add_argument("--add", action="store_true", help="keep the summaries that the page has")
     return parser
 
 
@@ -137,11 +146,8 @@ def _one(asked: argparse.Namespace) -> int:
     return int(bool(outcome.findings))
 
 
-def _run_kind(kind: str, asked: argparse.Namespace, place: Path) -> Tally:
+def _run_kind(kind: str, count: int | None, until: float, asked: argparse.Namespace, place: Path) -> Tally:
     """Run cases of one kind in several processes until their number, or the time, is used up."""
-    count = _kinds(asked)[kind]
-    share = SHARES[kind] if asked.kind == "all" else 1.0
-    seconds = float("inf") if count is not None else asked.seconds * share
     started = time.monotonic()
     paths, pids = [], []
     for worker in range(asked.workers):
@@ -156,7 +162,7 @@ def _run_kind(kind: str, asked: argparse.Namespace, place: Path) -> Tally:
                 numbers = range(
                     asked.first + worker, asked.first + (count if count is not None else 10**9), asked.workers
                 )
-                _work(kind, asked.seed, numbers, started + seconds, paths[-1], place / f"{kind}-{worker}")
+                _work(kind, asked.seed, numbers, until, paths[-1], place / f"{kind}-{worker}")
                 code = 0
             except BaseException:
                 import traceback
@@ -218,10 +224,10 @@ def _gather(kind: str, paths: Sequence[Path], pids: Sequence[int]) -> tuple[Tall
     return tally, list(ends.values())
 
 
-def summarize(seed: int, tallies: dict[str, Tally]) -> dict[str, Any]:
-    """What was run and what came of it, as JSON."""
+def summarize(what: str, seed: int, tallies: dict[str, Tally]) -> dict[str, Any]:
+    """What was run and what came of it, as JSON; `what` is the commit."""
     return {
-        "commit": commit(),
+        "commit": what,
         "seed": seed,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "kinds": {
@@ -267,12 +273,13 @@ def commit() -> str:
 BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
 
 
-def write_page(path: Path, summary: dict[str, Any]) -> None:
-    """Replace the table between two marks of a page."""
+def write_page(path: Path, summary: dict[str, Any], *, add: bool = False) -> None:
+    """Replace the table between two marks of a page, or add one to it."""
     text = path.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    path.write_text(f"{head}{BEGIN}\n{table(summary)}{END}{tail}", encoding="utf-8")
+    kept, tail = rest.split(END)
+    before = kept.strip() + "\n\n" if add else ""
+    path.write_text(f"{head}{BEGIN}\n{before}{table(summary)}{END}{tail}", encoding="utf-8")
 
 
 def table(summary: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.campaign import cases, oracle, problems, runner
+from tests.campaign import aims, cases, inputs, oracle, problems, runner
 from tests.campaign.findings import Outcome, judged, snapshot
 from tests.campaign.options import FLAGS, MAKERS, NONSENSE
 from tests.campaign.process import Result
@@ -208,10 +208,32 @@ def test_the_oracle_sees_a_split_that_is_not_the_best_and_numbers_that_are_wrong
     count = int(labels.sum())
     cell = {"cell": {}, "part": None, "lower": count, "upper": count, "actual": count}
     loose = problems.Problem(**{**vars(problem), "families": (codes,)})
-    outcome = Outcome()
-    labelings = oracle.all_labelings(problem.n, 2)
-    problems._compare_with_best(loose, K, labels, {"constraints": {"cells": [cell]}}, labelings, outcome)
+    outcome, stated = Outcome(), {"constraints": {"cells": [cell]}, "graded": None}
+    feasible = problems._feasible(loose, labels, stated, oracle.all_labelings(problem.n, 2))
+    problems._compare_with_best(loose, K, labels, stated, feasible, outcome)
     assert (outcome.tags["split: compared"], outcome.tags["split: best"]) == (1, 0)
+
+
+def test_the_oracle_sees_what_is_wrong_about_a_target() -> None:
+    rng = np.random.default_rng(4)
+    joint, n = oracle.kernel_matrix(rng.normal(size=(9, 2)), "rbf", 0.5, 1), 6
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    rows, target = np.arange(n), np.arange(n, 9)
+    values = aims.value_of_all(joint, n, "nearest", labels[None, :])
+    assert values[0] == pytest.approx(oracle.mmd_squared(joint, np.flatnonzero(labels), target))
+    witness = joint[:n, n:].mean(axis=1) - joint[:n, :n].mean(axis=1)
+    alike = aims.value_of_all(joint, n, "lookalike", labels[None, :])
+    assert alike[0] == pytest.approx(witness[labels == 1].mean() - witness[labels == 0].mean())
+    sides = {"mmd": rows, "mmd_train": rows[labels == 0], "mmd_val": rows[labels == 1]}
+    stated = {name: oracle.mmd_squared(joint, each, target) ** 0.5 for name, each in sides.items()}
+    stated["valid"] = aims._is_valid(joint, labels)
+    assert list(aims.wrong_distances(joint, labels, stated, 1e-9)) == []
+    assert len(list(aims.wrong_distances(joint, labels, stated | {"mmd_val": 0.9}, 1e-9))) == 1
+    assert len(list(aims.wrong_distances(joint, labels, stated | {"valid": not stated["valid"]}, 1e-9))) == 1
+    account = {"certificate": {"value": 0.3, "bound": 0.25}}
+    assert list(aims.wrong_certificate([0.25, 0.3, 0.4], 0.3, "nearest", account, 1e-9)) == []
+    assert len(list(aims.wrong_certificate([0.2, 0.3], 0.3, "nearest", account, 1e-9))) == 1
+    assert len(list(aims.wrong_certificate([0.2, 0.3], 0.2, "lookalike", account, 1e-9))) == 2
 
 
 def test_the_page_gets_the_table_of_the_summary(tmp_path: Path) -> None:
@@ -229,6 +251,14 @@ def test_the_page_gets_the_table_of_the_summary(tmp_path: Path) -> None:
     assert "old" not in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
+    runner.write_page(page, {**summary, "seed": 4}, add=True)
+    assert [f"seed {seed}" in page.read_text() for seed in (3, 4)] == [True, True]
+    assert page.read_text().count("| cases | 20,000 | 21,000 | 0 |") == 2
+
+
+def test_options_of_a_line_are_counted_by_name_and_few_values() -> None:
+    line = ("split", "--h", "0.2", "--engine=stream", "--aim", "shift", "--force", "--", "--odd")
+    assert inputs._options(line) == ["--h", "--engine stream", "--aim shift", "--force"]
 
 
 def test_make_fuzz_runs_the_campaign() -> None:
