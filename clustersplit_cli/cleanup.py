@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -55,9 +57,11 @@ def undo_open_blocks() -> None:
 @contextmanager
 def temporary_folder(parent: str | None = None) -> Iterator[str]:
     """Yield a new folder that is gone after the block, and if the process ends within it."""
-    folder = tempfile.mkdtemp(prefix="clustersplit-", dir=parent)
-    with undone_at_the_end(lambda: shutil.rmtree(folder, ignore_errors=True)):  # until it is gone
+    folder = os.path.join(parent or tempfile.gettempdir(), f"clustersplit-{secrets.token_hex(16)}")  # noqa: PTH118
+    # From before it is there until it is gone: a signal may come between any two steps.
+    with undone_at_the_end(lambda: shutil.rmtree(folder, ignore_errors=True)):
         try:
+            os.mkdir(folder, 0o700)  # noqa: PTH102
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)

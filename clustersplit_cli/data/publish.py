@@ -160,21 +160,27 @@ def _prefix(destination: Path) -> str:
 @contextmanager
 def _staging_area(destination: Path) -> Iterator[_StagingArea]:
     """Create a locked staging area; at the end undo an unfinished swap and remove the area."""
-    staging, lock = _create_area(destination)
-    try:
-        with undone_at_the_end(lambda: _abandon(staging, destination)):  # until it is gone
-            try:
-                yield staging
-            finally:
-                # What cannot be removed now must not hide how the block ended; the next run removes it.
-                with suppress(OSError), _publishing:
-                    try:
-                        _settle(staging, destination)
-                    except BaseException:  # a signal: first remove the rest
-                        _settle(staging, destination)
-                        raise
-    finally:
-        os.close(lock)
+    staging, lock = _new_name(destination), None
+    # From before it is there until it is gone: a signal may come between any two steps.
+    with undone_at_the_end(lambda: _abandon(staging, destination)):
+        try:
+            while (lock := _create_area(staging)) is None:
+                staging = _new_name(destination)
+            yield staging
+        finally:
+            # What cannot be removed now must not hide how the block ended; the next run removes it.
+            with suppress(OSError), _publishing:
+                try:
+                    _settle(staging, destination)
+                except BaseException:  # a signal: first remove the rest
+                    _settle(staging, destination)
+                    raise
+            if lock is not None:
+                os.close(lock)
+
+
+def _new_name(destination: Path) -> _StagingArea:
+    return _StagingArea(destination.parent / f"{_prefix(destination)}{secrets.token_hex(4)}")
 
 
 def _abandon(staging: _StagingArea, destination: Path) -> None:
@@ -190,33 +196,28 @@ def _abandon(staging: _StagingArea, destination: Path) -> None:
             return
 
 
-def _create_area(destination: Path) -> tuple[_StagingArea, int]:
-    """Return a new area and the descriptor that holds its lock.
+def _create_area(staging: _StagingArea) -> int | None:
+    """Make an area and return the descriptor that holds its lock; None if another process took it.
 
     Between creation and locking another process may take the area for a dead one and remove it: then a
-    step below fails or the lock turns out to be unlinked, and the next round uses another name.
+    step below fails or the lock turns out to be unlinked, and another name is needed.
     """
-    while True:
-        staging = _StagingArea(destination.parent / f"{_prefix(destination)}{secrets.token_hex(4)}")
-        staging.root.mkdir(mode=0o700)
-        try:
-            lock = os.open(staging.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileNotFoundError:
-            continue
-        except BaseException:  # it cannot be written, or a signal
-            with suppress(OSError):
-                staging.remove()
-            raise
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            continue
-        except OSError:
-            return staging, lock  # no locks on this file system: `recover` will then not dare to remove it
-        if os.fstat(lock).st_nlink:
-            return staging, lock
+    staging.root.mkdir(mode=0o700)
+    try:
+        lock = os.open(staging.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         os.close(lock)
+        return None
+    except OSError:
+        return lock  # no locks on this file system: `recover` will then not dare to remove it
+    if os.fstat(lock).st_nlink:
+        return lock
+    os.close(lock)
+    return None
 
 
 def _recover_area(staging: _StagingArea, destination: Path) -> list[str]:

@@ -183,7 +183,7 @@ def _trace(result: RunResult) -> tuple[summary.TracePoint, ...]:
         end = result.graded.best_psi
     elif target is not None and target.best is not None:
         end = target.best[1]  # the search was for the hardest
-    # A step whose objective equals the last but for rounding would make the trace rise; that may be the start.
+    # A step whose objective equals the last but for rounding would make the trace rise; it may be the start.
     falling = [(step.phase, step.psi) for step in earlier if step.psi >= end]
     points = [*falling, (last.phase if falling else "start", end)]
     return tuple(summary.TracePoint(phase, iteration, psi) for iteration, (phase, psi) in enumerate(points))

@@ -100,11 +100,16 @@ def _expected(command: str, place: Path) -> tuple[Snapshot, Snapshot, float]:
     for is_new in (False, True):
         fresh(place)
         call(lambda: write_inputs(place / "work"))
-        started = time.monotonic()
-        done = _run(_words(command, is_new=is_new, force=False), place)
-        seconds = time.monotonic() - started
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
+        words = _words(command, is_new=is_new, force=False)
+        if is_new:  # as those that are killed, to see how long they take
+            started = time.monotonic()
+            done = _run(words, place)
+            seconds, ended_well, said = time.monotonic() - started, done.returncode == 0, done.stderr
+        else:
+            result = _forked(words, place)
+            ended_well, said = result.is_done, result.err
+        if not ended_well:
+            raise RuntimeError(said)
         found.append(_index_files(snapshot(place / "work")))
     return found[0], found[1], seconds
 

@@ -490,6 +490,41 @@ def test_a_read_only_disk_and_a_mount_point_are_refused(small_disk: Path) -> Non
     assert _content(small_disk / "run") == _run("first")
 
 
+@pytest.mark.parametrize("step", ["os.mkdir", "os.open", "publish.fcntl.flock", "os.fstat"])
+def test_a_signal_while_a_staging_area_is_made_leaves_none(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal may come right after any of the steps, before anything else is done."""
+    holder: Any = publish.fcntl if "flock" in step else os
+    name = step.rpartition(".")[2]
+    real = getattr(holder, name)
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        monkeypatch.setattr(holder, name, real)
+        real(*given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(holder, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _publish(tmp_path / "run", "first")
+    assert _names(tmp_path) == []
+
+
+def test_a_signal_while_a_temporary_folder_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.mkdir
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        real(*given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt), cleanup.temporary_folder(str(tmp_path)):
+        pass
+    assert _names(tmp_path) == []
+
+
 def test_a_staging_area_is_known_to_a_process_that_ends_until_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
