@@ -76,7 +76,7 @@ def thinned(name: str, runs: Path) -> tuple[Path, int]:
         return source, step
     path = runs / f"{name}.parquet"
     table = pq.read_table(source)
-    pq.write_table(table.take(range(0, table.num_rows, step)), path)
+    pq.write_table(table.take(list(range(0, table.num_rows, step))), path)
     return path, step
 
 

@@ -121,12 +121,13 @@ LADDER = Command(
 
     Every level is a severity: 0 is an ordinary stratified random split, 1 the hardest found, and 0.5 has an
     MMD half of the way between them. Writes a directory with one for every level and repeat, each as `split
-    --severity` writes it, and ladder.json with the MMD of each.
+    --severity` writes it, and ladder.json with the MMD of each and, with --target, its place among them.
     """,
     "clustersplit ladder feats.parquet --levels 0,0.5,1 --repeats 3",
     {"features": FEATURES_OR_CONFIG},
     _options(
-        f"{READING} holdout stratify tolerance rounding label_bins keep_together force_train force_val",
+        f"{READING} target holdout stratify tolerance rounding label_bins keep_together",
+        "force_train force_val",
         text(
             "levels",
             METHOD,

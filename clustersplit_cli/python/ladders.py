@@ -14,6 +14,9 @@ from clustersplit_cli.python.arguments import in_python_words, prepared, warn_of
 from clustersplit_cli.python.results import Split
 from clustersplit_cli.python.splits import cluster_split
 
+PLACING = ("severity", "at_mmd", "aim", "weights")
+"""Options of `cluster_split` that say what one split is to be."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -54,7 +57,8 @@ def cluster_ladder(
     random_state : int, NumPy generator or None, default 0
         The seed of the first repeat.
     **options : Any
-        Those of `cluster_split`, without `severity` and `at_mmd`.
+        Those of `cluster_split`, without `severity`, `at_mmd`, `aim` and `weights`. With `target`, the report
+        of every split says which severity it corresponds to.
 
     Returns
     -------
@@ -80,7 +84,7 @@ def cluster_ladder(
 
     taken = {name: given.default for name, given in signature(cluster_split).parameters.items()}
     with in_python_words():
-        unknown = [name for name in options if name not in taken or name in ("severity", "at_mmd")]
+        unknown = [name for name in options if name not in taken or name in PLACING]
         if unknown:
             raise UsageError(f"{', '.join(unknown)} is no option of a ladder", hint="see cluster_split")
         if isinstance(repeats, bool) or not isinstance(repeats, (int, np.integer)) or repeats < 1:

@@ -60,6 +60,30 @@ def test_every_run_is_that_of_split_and_the_mmd_rises(
     }
 
 
+@pytest.mark.parametrize("engine", ["local", "stream"])
+def test_a_target_has_its_place_on_the_scale(folder: Path, engine: str) -> None:
+    table = pq.read_table("feats.parquet")
+    is_art = np.asarray(table["domain"]) == "art"
+    pq.write_table(table.filter(is_art).drop(["label", "domain"]), "field.parquet")
+    pq.write_table(table.filter(~is_art), "feats.parquet")
+    words = [*SHORT, "--engine", engine, "--nystrom", "40", "--target", "field.parquet", "--html"]
+    assert run(words) == 0
+    found = ladder(folder)
+    jsonschema.validate(found, report_schema("ladder"))
+    place = found["target"]
+    assert (place["name"], place["n_rows"]) == ("field.parquet", int(is_art.sum()))
+    severities = []
+    for each in found["runs"]:
+        report = json.loads((folder / "feats_ladder" / each["directory"] / "report.json").read_text())
+        assert report["target"]["mmd"] == each["target_mmd"]
+        severities.append(report["target"]["severity"])
+    assert place["severity"] == pytest.approx(np.mean(severities))
+    assert "severity of the target" in (folder / "feats_ladder/ladder.html").read_text("utf-8")
+    assert run(["verify", "feats_ladder/level_0.5/repeat_0", "--quiet"]) == 0
+    assert run([*SHORT, "--target", "nowhere.parquet", "--force"]) == 2
+    assert ladder(folder) == found
+
+
 def test_it_appears_whole_or_not_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -139,5 +163,8 @@ def test_python_makes_the_same_splits(folder: Path) -> None:
         cluster_ladder(x, severity=0.5)
     with pytest.raises(ValueError, match="aim is no option of a ladder"):
         cluster_ladder(x, aim="lookalike")
+    rungs = cluster_ladder(x, y, domains, levels=(0.5,), repeats=1, target=x[:20] + 1, **options)
+    assert rungs[0].split.report.target is not None
+    assert rungs[0].split.report.target.severity is not None
     with pytest.raises(ValueError, match="repeats must be an integer of at least 1"):
         cluster_ladder(x, repeats=0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from clustersplit_cli.reports.formatting import human_count, human_number
 from clustersplit_cli.reports.html_page import Tile, render_page
 from clustersplit_cli.reports.html_words import options_in_words
-from clustersplit_cli.reports.ladder.summary import LadderReport
+from clustersplit_cli.reports.ladder.summary import LadderReport, TargetPlace
 
 
 def render_ladder_page(report: LadderReport, *, title: str) -> str:
@@ -50,7 +51,15 @@ def tiles(report: LadderReport) -> tuple[Tile, ...]:
         Tile(human_number(min(random), 3), "MMD of random splits", "severity 0: their mean"),
         Tile(human_number(max(best), 3), "MMD of the hardest found", "severity 1"),
         Tile(f"{100 * off:.1f}%", "of the range, at most, off", "the MMD that was asked for"),
+        *_of_target(report.target),
     )
+
+
+def _of_target(place: TargetPlace | None) -> Iterator[Tile]:
+    if place is not None and place.severity is not None:
+        beyond = ": beyond what your rows can show" if place.severity > 1 else ""
+        remark = f"{place.name} is at MMD {human_number(place.mmd, 3)} from all rows{beyond}"
+        yield Tile(human_number(place.severity, 3), "severity of the target", remark)
 
 
 def chart_data(report: LadderReport) -> dict[str, Any]:
@@ -58,4 +67,5 @@ def chart_data(report: LadderReport) -> dict[str, Any]:
     return {
         "runs": [{"level": run.level, "repeat": run.repeat, "mmd": run.mmd} for run in report.runs],
         "levels": [{"level": found.level, "mmd": found.mmd_mean} for found in report.levels],
+        "target": None if report.target is None else report.target.mmd,
     }

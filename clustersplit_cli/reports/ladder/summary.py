@@ -12,13 +12,24 @@ from clustersplit_cli.reports.summary import FileSummary, InputSummary, Notice, 
 if TYPE_CHECKING:
     from clustersplit_cli.reports.summary import Report
 
-__all__ = ["FileSummary", "InputSummary", "LadderReport", "LevelSummary", "Notice", "RungSummary"]
+__all__ = [
+    "FileSummary",
+    "InputSummary",
+    "LadderReport",
+    "LevelSummary",
+    "Notice",
+    "RungSummary",
+    "TargetPlace",
+]
 LADDER_SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
 class RungSummary:
-    """One run; `directory` is below that of the ladder. The range is that of its own seed."""
+    """One run; `directory` is below that of the ladder. The range is that of its own seed.
+
+    `target_mmd` is the MMD of all rows and the target under its kernel, null without one.
+    """
 
     level: float
     repeat: int
@@ -28,6 +39,7 @@ class RungSummary:
     asked: float
     random_mmd: float
     best_mmd: float
+    target_mmd: float | None
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,21 @@ class LevelSummary:
     level: float
     mmd_mean: float
     mmd_sd: float | None
+
+
+@dataclass(frozen=True)
+class TargetPlace:
+    """Where the target is on the scale: `mmd` is that of all rows and it, the mean over runs.
+
+    `severity` is the mean over runs; above 1 the target is beyond the hardest split found, null where all
+    splits are alike.
+    """
+
+    name: str
+    n_rows: int
+    mmd: float
+    p_value: float
+    severity: float | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +77,7 @@ class LadderReport:
     seed: int
     levels: tuple[LevelSummary, ...]
     runs: tuple[RungSummary, ...]
+    target: TargetPlace | None
     warnings: tuple[Notice, ...]
 
 
@@ -58,7 +86,8 @@ def summarize_rung(level: float, repeat: int, report: Report, directory: str | N
     value, grade = report.mmd.value, report.graded
     random = report.baselines.random.mmd_mean
     asked, best = (value, value) if grade is None else (grade.asked, grade.best_mmd)
-    return RungSummary(level, repeat, report.seed, directory, value, asked, random, best)
+    away = None if report.target is None else report.target.mmd
+    return RungSummary(level, repeat, report.seed, directory, value, asked, random, best, away)
 
 
 def summarize_ladder(rungs: Sequence[RungSummary], first: Report, warnings: Sequence[Notice]) -> LadderReport:
@@ -87,5 +116,21 @@ def summarize_ladder(rungs: Sequence[RungSummary], first: Report, warnings: Sequ
             for level, values in found.items()
         ),
         runs=tuple(sorted(rungs, key=lambda rung: (levels.index(rung.level), rung.repeat))),
+        target=_place(rungs, first),
         warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+def _place(rungs: Sequence[RungSummary], first: Report) -> TargetPlace | None:
+    """Where the target is on the scales of all repeats."""
+    found = first.target
+    if found is None:
+        return None
+    known = [(rung, rung.target_mmd) for rung in rungs if rung.target_mmd is not None]
+    places = [
+        (mmd - rung.random_mmd) / (rung.best_mmd - rung.random_mmd)
+        for rung, mmd in known
+        if rung.best_mmd > rung.random_mmd
+    ]
+    mmd, severity = fmean(mmd for _, mmd in known), fmean(places) if places else None
+    return TargetPlace(found.name, found.n_rows, mmd, found.p_value, severity)

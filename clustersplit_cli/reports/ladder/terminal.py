@@ -33,4 +33,11 @@ def ladder_rows(report: LadderReport) -> list[Row]:
         if found.level == 0:
             clauses.append("ordinary random splits")
         rows.append(Row(f"severity {found.level:g}", tuple(clauses)))
+    place = report.target
+    if place is not None:
+        clauses = [f"MMD {human_number(place.mmd)} from all rows (p {human_number(place.p_value, 2)})"]
+        if place.severity is not None:
+            beyond = ", beyond what your rows can show" if place.severity > 1 else ""
+            clauses.append(f"severity {human_number(place.severity, 3)}{beyond}")
+        rows.append(Row("target", tuple(clauses)))
     return rows

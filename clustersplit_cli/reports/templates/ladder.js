@@ -14,7 +14,11 @@ page.start((data) => {
       marker: { size: 9, opacity: 0.8, color: cssColour("train"), line: { width: 1, color: cssColour("card") } },
       hovertemplate: "severity %{x}, %{text}<br>MMD %{y:.4f}<extra></extra>",
     };
-    return Plotly.react("ladder", [line, marks], layout({
+    const target = {
+      type: "scatter", mode: "lines+text", x: [-0.04, 1.04], y: [data.target, data.target], text: ["MMD(S,E) of the target", ""], textposition: "top right",
+      line: { color: cssColour("quiet"), width: 1.5, dash: "dash" }, hovertemplate: "target: MMD %{y:.4f}<extra></extra>", showlegend: false,
+    };
+    return Plotly.react("ladder", [line, marks, ...(data.target === null ? [] : [target])], layout({
       xaxis: axis("severity", { range: [-0.04, 1.04] }), yaxis: axis("MMD(T,V)", { rangemode: "tozero" }),
     }), config);
   }
