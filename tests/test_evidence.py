@@ -14,6 +14,7 @@ from scipy import stats
 from benchmarks.evidence import frozen, page
 from benchmarks.evidence.networks import choices, pictures, power, strategies
 from benchmarks.evidence.pool import Number, Pool, Study, all_studies
+from clustersplit_cli.evaluation.strategies import DEFAULT
 
 RESULTS = Path(choices.RESULTS)
 
@@ -32,6 +33,17 @@ def test_the_pages_say_what_the_results_hold(path: Path, made: Any, pool: Pool) 
 def test_the_pooled_results_and_the_figure_are_those_of_the_lines(pool: Pool) -> None:
     assert json.loads(page.POOLED.read_text("utf-8")) == page.results_of(pool)
     assert page.FIGURE.read_text("utf-8") == page.figure(pool)
+
+
+def test_evaluate_does_not_by_default_try_what_clearly_loses(pool: Pool) -> None:
+    tried = {name.removesuffix(":joint") for name in DEFAULT}
+    losing = {
+        name
+        for name in page.STRATEGIES
+        if pool.having(name, "gain", "gap_gain") and pool.pooled(name).gain.high < 0
+    }
+    assert "cluster-rbf:label" in losing
+    assert not losing & tried
 
 
 def test_every_training_was_written_once_and_is_an_accuracy() -> None:

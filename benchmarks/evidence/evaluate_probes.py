@@ -23,6 +23,8 @@ NAMES = ("gas_drift", "fsdd_logmel800", "pacs_effnetlite0")
 OPTIONS = (
     *("--probe", "mixed", "--search", "20", "--seed", "0", "--refit"),
     *("--standardize", "zscore", "--restarts", "4"),
+    *("--strategy", "random,leave-one-domain-out,cluster-linear,cluster-rbf,mix-up"),
+    *("--strategy", "kfold-random:joint,kfold-cluster-rbf:joint"),
 )
 
 

@@ -269,6 +269,8 @@ def _both(found: dict[str, Pooled], what: Callable[[Pooled], str]) -> str:
     )
 
 
+TRAININGS = 6 * 4 * 8
+"""Of a repeat: domains, training sets, settings."""
 PAPER, ENOUGH = ("dann", "coral"), 2
 HALF, WHOLE = 25.0, 46.9
 """Percent of the gap: about half of what the paper reports, and the smaller of its two numbers."""
@@ -310,7 +312,19 @@ def power_lines(path: Path = NETWORKS / "power.json") -> list[str]:
             f"| {row['what']} | {row['domains']} | {row['gap']:.1f} | {row['wanted']:.1f} | {numbers} "
             f"| {row['repeats_needed']} |"
         )
-    return lines
+    spent = [time for times in stated["seconds_per_training"].values() for time in times.values()]
+    hours = sum(spent) / len(spent) * TRAININGS / 3600
+    last = stated["rows"][-1]
+    return [
+        *lines,
+        "",
+        f"A repeat of one dataset and algorithm is {TRAININGS} trainings of {min(spent)} to {max(spent)} "
+        f"seconds of "
+        f"one core, on average {60 * hours:.0f} minutes. Half of the paper's effect would take "
+        f"{last['repeats_needed']} repeats of three datasets, {3 * last['repeats_needed'] * TRAININGS:,} "
+        f"trainings "
+        f"or {3 * last['repeats_needed'] * hours:.0f} hours of one core, for one algorithm.",
+    ]
 
 
 def put(text: str, mark: str, lines: list[str]) -> str:

@@ -61,11 +61,13 @@ class Stage:
 
 
 ALL, ALGORITHMS = tuple(DATASETS), ("dann", "coral", "erm")
+PICTURES = ("rotated", "mixed")
 PLAN = (
     Stage(("rotated",), ("erm",), CORE, range(1)),  # the pilot
-    Stage(ALL, ("coral",), CORE, range(1)),
-    Stage(ALL, ("dann",), CORE, range(1)),
-    Stage(ALL, ("erm",), CORE, range(1)),
+    Stage(PICTURES, ("coral",), CORE, range(1)),
+    Stage(PICTURES, ("dann",), CORE, range(1)),
+    Stage(("spoken",), ("dann", "coral"), CORE, range(1)),
+    Stage(("mixed", "spoken"), ("erm",), CORE, range(1)),
     Stage(ALL, ("dann", "coral"), CORE, range(1, 2)),
     Stage(ALL, ("dann", "coral"), ("leave-one-domain-out",), range(1)),
     Stage(ALL, ("dann", "coral"), ("cluster-rbf-1", "cluster-linear:raw"), range(1)),
