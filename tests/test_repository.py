@@ -177,6 +177,7 @@ AT_A_BOUNDARY = {
     "options": "help is shown without the rooms that check values",
     "core/assignment/cbc": "PuLP takes a while to import",
     "pipeline/sharded/engine": "Dask is an extra",
+    "pipeline/local/engine": "splits do without what makes folds and parts",
     "data/pins": "forced rows are read like rows of earlier runs, which are read like features",
 }
 """Where modules of ours are imported inside functions, and why."""
@@ -250,6 +251,17 @@ def test_hardly_anybody_asks_what_class_a_geometry_is() -> None:
 def test_pulp_is_imported_in_one_module() -> None:
     importers = {path for path in modules() if "pulp" in map(room_of, imports_of(path))}
     assert importers == {PACKAGE / "core" / "assignment" / "pulp_model.py"}
+
+
+def test_scipy_is_imported_by_the_functions_that_use_it() -> None:
+    """It takes longer to import than a small split to make."""
+    above = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.parse(path.read_bytes()).body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and "scipy" in ast.unparse(node)
+    }
+    assert not above
 
 
 def test_nothing_is_printed_past_the_console() -> None:

@@ -21,7 +21,7 @@ from clustersplit_cli.reports.evaluation.summary import (
     EstimatorScore,
     EvaluationRun,
 )
-from clustersplit_cli.reports.inspection import NO_SHIFT
+from clustersplit_cli.reports.summary import NO_SHIFT
 
 CURVE_LEVELS = parse_levels(LEVELS)
 CURVE = "curve"

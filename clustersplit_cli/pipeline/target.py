@@ -19,8 +19,7 @@ from clustersplit_cli.core.parallel import Workers
 from clustersplit_cli.data.dataset import TargetRows
 from clustersplit_cli.errors import InputError
 from clustersplit_cli.options import WORST
-from clustersplit_cli.reports.inspection import NO_SHIFT
-from clustersplit_cli.reports.summary import AimCertificate
+from clustersplit_cli.reports.summary import NO_SHIFT, AimCertificate
 
 TESTED_ROWS = 2000
 """Rows of each side that the permutation test compares: a seeded sample of more."""

@@ -15,7 +15,7 @@ from clustersplit_cli.reports.formatting import (
     printable,
 )
 from clustersplit_cli.reports.readable import Readable
-from clustersplit_cli.reports.summary import Notice, Plan
+from clustersplit_cli.reports.summary import NO_SHIFT, Notice, Plan
 from clustersplit_cli.reports.terminal import Row, render_notices, render_rows
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _COLUMNS_SHOWN, _CELLS_SHOWN, _ROWS_SHOWN = 12, 24, 40
 _INDENT = 10
 """Width of the labels, `features` and two spaces."""
-
-
-NO_SHIFT = 0.1
-"""The p-value above which no shift is seen."""
 
 
 @dataclass(frozen=True)

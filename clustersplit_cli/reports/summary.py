@@ -361,6 +361,10 @@ class WeightsSummary:
     mmd: float
 
 
+NO_SHIFT = 0.1
+"""The p-value above which no shift is seen."""
+
+
 @dataclass(frozen=True)
 class TargetSummary:
     """Target rows: how far they are from the rows that are split, and from both sides.

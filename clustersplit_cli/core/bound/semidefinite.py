@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, eigvalsh
 
 from clustersplit_cli.core.bound.bound import PROVEN
 from clustersplit_cli.core.constraints.families import composition, units_pinned
@@ -88,8 +87,12 @@ def _multipliers(relaxation: Relaxation) -> Iterator[NDArray[np.float64]]:
 
 def _positive_part(symmetric: NDArray[np.float64]) -> NDArray[np.float64]:
     """The nearest positive semi-definite matrix."""
+    from scipy import linalg
+
     try:
-        values, vectors = eigh(symmetric, subset_by_value=(0.0, np.inf), driver="evr", check_finite=False)
+        values, vectors = linalg.eigh(
+            symmetric, subset_by_value=(0.0, np.inf), driver="evr", check_finite=False
+        )
     except np.linalg.LinAlgError:  # it costs a third, and now and then fails where many eigenvalues are equal
         values, vectors = np.linalg.eigh(symmetric)
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -170,7 +173,9 @@ class Relaxation:
 
     def largest_mmd_squared(self, multipliers: NDArray[np.float64]) -> float:
         """Bound MMD² by some multipliers, whichever."""
-        top = float(eigvalsh(self.projected(multipliers), check_finite=False)[-1])
+        from scipy import linalg
+
+        top = float(linalg.eigvalsh(self.projected(multipliers), check_finite=False)[-1])
         costs = self.costs + (multipliers + multipliers.T) / 2.0
         least = max(grouping.least(costs) for grouping in self.groupings)
         least -= (1 + self.n_val) * max(top, 0.0)

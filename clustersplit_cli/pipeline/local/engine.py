@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,15 @@ from clustersplit_cli.pipeline.context import (
 )
 from clustersplit_cli.pipeline.local.context import Parts, by_cbc
 from clustersplit_cli.pipeline.local.output import write_parts
-from clustersplit_cli.pipeline.local.partition import LocalPartition
 from clustersplit_cli.pipeline.local.split import LocalSplit, refuse_tight_bound
 from clustersplit_cli.pipeline.local.target import see_target
 from clustersplit_cli.pipeline.result import CountedParts, ForcedRows, GivenParts, PartCounts, SomeRows
 from clustersplit_cli.pipeline.run import Run, run
 from clustersplit_cli.progress import Progress, Stopwatch, silent
 from clustersplit_cli.similarity import Nearness
+
+if TYPE_CHECKING:
+    from clustersplit_cli.pipeline.local.partition import LocalPartition
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,8 @@ class LocalEngine:
                         held, problem, rows.features, rows.target, self.options.seed, self.workers
                     )
             return LocalSplit(**common, problem=problem, requirements=surveyed, target=target)
+        from clustersplit_cli.pipeline.local.partition import LocalPartition  # not needed for splits
+
         quotas, units = surveyed
         return LocalPartition(**common, quotas=quotas, units=units)
 
@@ -240,6 +244,8 @@ def prepared_partition(
     dataset: Dataset, options: CheckedOptions, into: PartitionOptions, progress: Progress = silent
 ) -> Iterator[LocalPartition]:
     """Rows and kernel ready for partitions."""
+    from clustersplit_cli.pipeline.local.partition import LocalPartition
+
     with opened_local(dataset, options, into, progress=progress) as engine:
         context = engine.prepare(engine.survey())
         assert isinstance(context, LocalPartition)
