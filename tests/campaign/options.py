@@ -176,8 +176,9 @@ MAKERS: dict[str, Maker] = {
     "--rounding": _among("nearest", "balanced"),
     "--label-bins": _among(2, 3, 5, 1, 100, 2, 4),
     "--keep-together": lambda rng, place: one_of(
-        rng, ["unit", "exact-duplicates", "site", place.groups(rng)]
+        rng, ["unit", "exact-duplicates", one_of(rng, NEAR), "site", place.groups(rng)]
     ),
+    "--near-duplicates": _among("0.95", "kernel:0.9", "0.5", "1", "kernel:1", "0", "2", "kernel:"),
     "--force-train": lambda rng, place: place.rows(rng),
     "--force-val": lambda rng, place: place.rows(rng),
     "--target": lambda rng, place: pick(rng, TARGETS)(rng, place),
@@ -185,7 +186,9 @@ MAKERS: dict[str, Maker] = {
     "--severity": _among(0, 0.25, 0.5, 0.9, 1, "1e-9", 1.5),
     "--levels": _among("0,1", "0,0.5,1", "0.3", "1,0", "0,0", "0,2", ""),
     "--at-mmd": _among(0, 0.1, 0.3, 1, "1e9"),
-    "--kernel": _among("rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto"),
+    "--kernel": _among(
+        "rbf", "rbf", "laplacian", "linear", "cosine", "polynomial", "tanimoto", "precomputed"
+    ),
     "--gamma": _among(
         "scale", "1/d", "median", "power", 1, 0.1, 10, "1e-3", "1e12", "1e-12", "1e-300", "1e300"
     ),
@@ -200,7 +203,7 @@ MAKERS: dict[str, Maker] = {
     "--seed": _among(0, 1, 2, 12345, 2**32, 2**63),
     "--solver": _among("auto", "auto", "cbc"),
     "--certify": _among("auto", "always", "never", "never"),
-    "--bound": _among("auto", "always", "never", "never"),
+    "--bound": _among("auto", "always", "tight", "never", "never"),
     "--memory": _among("1GB", "100MB", "1KB", "2", "1e9", "0.5GB", "1TB", "20MB", "2GB"),
     "--threads": _among(1, 2, 3),
     "--engine": _among("auto", "local", *["stream"] * 5, *["dask"] * 2),
@@ -282,7 +285,7 @@ FLAGS = frozenset(
         "--exact",
         "--rerun",
     }
-    | {"--fail-if-invalid", "--resume", "--refit", "--help"}
+    | {"--fail-if-invalid", "--resume", "--refit", "--help", "--distances", "--curve"}
 )
 
 OFTEN: dict[str, float] = {
@@ -321,6 +324,8 @@ OFTEN: dict[str, float] = {
     "--target": 0.08,
     "--aim": 0.5,
     "--html": 0.03,
+    "--distances": 0.01,
+    "--curve": 0.04,
     "--n-splits": 0.02,
     "--memory": 0.03,
     "--command": 0.05,
@@ -350,6 +355,8 @@ REPEATABLE = frozenset({"--stratify", "--tolerance", "--exclude", "--format", "-
 USUALLY = 0.1
 
 
+NEAR = ("near-duplicates=0.95", "near-duplicates=kernel:0.9", "near-duplicates=1", "near-duplicates=2")
+
 Given = list[tuple[str, str | None]]
 """Options with their values; None for a flag."""
 
@@ -374,7 +381,7 @@ def options(rng: Random, names: Sequence[str], place: Place, *, others: Sequence
         times = int(rng.integers(1, 4)) if name in REPEATABLE and rng.random() < 0.2 else 1
         given += [(name, str(MAKERS[name](rng, place))) for _ in range(times)]
     if rng.random() < 0.85:
-        given = _sensible(given, place, others)
+        given = _sensible(_of_pairs(given, names, place.table.pairs), place, others)
     if odd is not None and odd != "--debug":
         given = [pair for pair in given if pair[0] != odd]
         given.append((odd, None if odd in FLAGS else one_of(rng, NONSENSE)))
@@ -387,6 +394,18 @@ def options(rng: Random, names: Sequence[str], place: Place, *, others: Sequence
     if rng.random() < 0.01:
         words.append(one_of(rng, ["--nothing", "-z", "--hold", "extra", "", "--h"]))
     return words
+
+
+def _of_pairs(given: Given, names: Sequence[str], pairs: str | None) -> Given:
+    """Say that a table holds similarities or distances where it does, and nowhere else."""
+    if pairs is None:
+        return [pair for pair in given if pair[0] != "--distances" and pair[1] != "precomputed"]
+    features_alone = {"--standardize", "--target", "--engine", "--impute", "--columns", "--distances"}
+    features_alone |= {"--kernel", "--gamma", "--nystrom"} if pairs == "similarities" else set()
+    kept = [pair for pair in given if pair[0] not in features_alone]
+    if pairs == "distances":
+        return [*kept, ("--distances", None)] if "--distances" in names else kept
+    return [*kept, ("--kernel", "precomputed")] if "--kernel" in names else kept
 
 
 def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
@@ -411,7 +430,7 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
     drops |= {"--severity", "--at-mmd"} if values.get("--aim", "worst") != "worst" else set()
     drops |= {"--at-mmd"} if "--severity" in values else set()
     drops |= {"--certify"} if {"--severity", "--at-mmd"} & set(values) else set()
-    drops |= {"--gamma"} if kernel in ("linear", "cosine", "tanimoto") else set()
+    drops |= {"--gamma"} if kernel in ("linear", "cosine", "tanimoto", "precomputed") else set()
     drops |= {"--engine", "--spill"} if not in_pieces else set()
     drops |= {"--holdout", "--rounding", "--bound", "--id"} if "--parts" in values else set()
     drops |= {"--verbose"} if "--quiet" in values else set()
@@ -425,7 +444,7 @@ def _sensible(given: Given, place: Place, others: Sequence[str]) -> Given:
             "--domain": [value],
             "--id": [value],
             "--by": [value],
-            "--keep-together": [] if value == "exact-duplicates" else [value],
+            "--keep-together": [] if value == "exact-duplicates" or value in NEAR else [value],
             "--stratify": (value or "").replace("none", "").split(","),
             "--within": (value or "").split(","),
             "--exclude": [(value or "").split("=")[0]],

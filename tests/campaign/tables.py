@@ -49,11 +49,17 @@ HOSTILE = (
 
 @dataclass(frozen=True)
 class Table:
-    """Features of n rows under names, and other columns by name."""
+    """Features of n rows under names, and other columns by name.
+
+    Attributes
+    ----------
+    pairs : whether these are no features but the `similarities` or `distances` of all rows from each other.
+    """
 
     features: NDArray[Any]
     names: tuple[str, ...]
     columns: dict[str, list[Any]]
+    pairs: str | None = None
 
     @property
     def n(self) -> int:
@@ -93,6 +99,10 @@ def make_table(rng: Random) -> Table:
     values = features(rng, n, d)
     if n > 3 and rng.random() < 0.15:  # identical rows
         values = values[np.sort(rng.integers(0, max(1, n // 3), n))]
+    pairs = one_of(rng, ["similarities", "distances"]) if 1 < n < 120 and rng.random() < 0.03 else None
+    if pairs:
+        values = _of_pairs(rng, values, pairs)
+        d = n
     columns: dict[str, list[Any]] = {}
     if rng.random() < 0.93:
         columns["label"] = categories(rng, n)
@@ -105,7 +115,19 @@ def make_table(rng: Random) -> Table:
         columns["age"] = rng.normal(40, 10, n).tolist()
     if rng.random() < 0.06:
         columns[one_of(rng, HOSTILE) or "odd"] = categories(rng, n)
-    return Table(values, _names(rng, d), columns)
+    return Table(values, _names(rng, d), columns, pairs)
+
+
+def _of_pairs(rng: Random, values: NDArray[Any], pairs: str) -> NDArray[Any]:
+    """The matrix of all rows' similarities or distances, sometimes spoiled in one place."""
+    with np.errstate(all="ignore"):
+        x = values.astype("f8")
+        apart = np.sqrt(((x[:, None, :] - x[None, :, :]) ** 2).sum(axis=2))
+        made = apart if pairs == "distances" else np.exp(-(apart**2) / 2.0)
+    if rng.random() < 0.15:
+        row, column = rng.integers(0, len(made), 2)
+        made[row, column] = one_of(rng, [np.nan, np.inf, -1.0, 0.5, 1e300])
+    return made if rng.random() < 0.9 else made.astype("f4")
 
 
 def _names(rng: Random, d: int) -> tuple[str, ...]:
