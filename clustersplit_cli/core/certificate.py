@@ -91,17 +91,26 @@ def certify_program(
         chosen = np.zeros(requirements.n_units, dtype=bool)
         chosen[units[members]] = True
     answers = []
+    own = measured.training_cost + float(difference[chosen].sum())
     for costs, constant in (
         (difference, measured.training_cost),
         (-difference, measured.training_cost + float(difference.sum())),
     ):
         if backend == "cbc":
-            solved = solve_program(costs, program, present=chosen, seconds=CERTIFICATE_SECONDS)
-            proven = solved.status == "optimal"
-            least = float(costs @ solved.chosen) if proven else solved.bound
+            solved = solve_program(
+                costs, program, present=chosen, seconds=CERTIFICATE_SECONDS, enough=own - constant
+            )
+            proven = solved.status != "stopped early"
+            least = float(costs @ solved.chosen) if solved.status == "optimal" else solved.bound
             answers.append((constant + least, proven, 1 + solved.branched))
         else:
-            found = solve(program, costs, present=chosen, limits=Limits(seconds=CERTIFICATE_SECONDS))
+            found = solve(
+                program,
+                costs,
+                present=chosen,
+                limits=Limits(seconds=CERTIFICATE_SECONDS),
+                enough=own - constant,
+            )
             assert found is not None  # the split itself is feasible
             answers.append((constant + found.bound, found.proven, 1 + found.branched))
     optimum = min(answer[0] for answer in answers)

@@ -195,12 +195,14 @@ def solve_program(
     present: NDArray[np.bool_] | None = None,
     gap: float = 0.0,
     seconds: float | None = None,
+    enough: float = np.inf,
 ) -> LPSolution:
     """Minimise the cost of the chosen units; relaxed first, with integer variables if that ends in fractions.
 
     Parameters
     ----------
     present : a choice for branch and bound to begin from.
+    enough : where no choice can cost less than this, by how much does not matter.
     gap, seconds : when branch and bound may stop.
     """
     rows = _rows_of(program)
@@ -208,6 +210,8 @@ def solve_program(
     cost = float(np.asarray(costs, dtype=np.float64) @ values[:, 0])
     if _are_integers(values)[0]:
         return LPSolution("optimal", values[:, 0] > 0.5, True, cost)
+    if present is not None and cost >= enough:
+        return LPSolution("no cheaper", present, True, cost)
     return _branch(costs, cost, program, rows, present, gap, seconds)
 
 

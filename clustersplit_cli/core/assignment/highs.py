@@ -27,12 +27,14 @@ def solve(
     *,
     present: NDArray[np.bool_] | None = None,
     limits: Limits | None = None,
+    enough: float = np.inf,
 ) -> Assignment | None:
     """Choose units at the least total cost.
 
     Parameters
     ----------
     costs : (units,)
+    enough : where no choice can cost less than this, by how much does not matter.
     present : a choice that meets the bounds, kept if nothing cheaper is found within the limits.
 
     Returns
@@ -41,7 +43,7 @@ def solve(
     """
     if program.blocks is not None:
         return _solve_blocks(program.blocks, np.asarray(costs, dtype=np.float64), present, limits)
-    return _solve_one(program, np.asarray(costs, dtype=np.float64), present, limits)
+    return _solve_one(program, np.asarray(costs, dtype=np.float64), present, limits, enough)
 
 
 def _solve_blocks(
@@ -75,6 +77,7 @@ def _solve_one(
     costs: NDArray[np.float64],
     present: NDArray[np.bool_] | None,
     limits: Limits | None,
+    enough: float = np.inf,
 ) -> Assignment | None:
     """Fill a single cell; otherwise relax, and branch if that ends in fractions."""
     if is_small_cell(program):
@@ -95,6 +98,8 @@ def _solve_one(
     if np.abs(values - chosen).max(initial=0.0) <= INTEGRALITY:
         cost = float(scaled @ chosen)
         return Assignment(chosen, cost * scale, cost * scale, False, True, True)
+    if present is not None and least * scale >= enough:
+        return Assignment(present, float(costs @ present), least * scale, False, True, True)
     reduced = scaled - program.by_unit @ duals
     return _branch(program, scaled, values, reduced, least, scale, present, limits or Limits())
 

@@ -26,6 +26,7 @@ from clustersplit_cli.core.search.groups import first_choice, group_problem
 from clustersplit_cli.core.search.problem import Problem, evaluate, objectives
 from clustersplit_cli.core.search.programs import CoupledSearch, Coupling
 from clustersplit_cli.core.search.solution import Solution
+from clustersplit_cli.errors import InfeasibleError
 
 
 def cells_of(word: str, codes: NDArray[np.int64]) -> Cells:
@@ -133,6 +134,35 @@ def test_a_search_meets_everything_and_its_trace_falls_to_a_fixed_point(
     assert certificate.objective == pytest.approx(measured.psi)
     assert found.account is not None
     assert (found.account.solved > 0) is (solver == "auto" or kind == "units")
+
+
+@pytest.mark.parametrize("backend", ["cbc", "highs"])
+def test_a_certificate_over_mixed_units_is_that_of_enumeration(workers: Workers, backend: str) -> None:
+    """The other orientation is only solved to the end where it could be the cheaper one."""
+    rng, cheaper, tried = np.random.default_rng(6), [], 0
+    while tried < 25:
+        n = 14
+        units = np.unique(rng.integers(0, 9, n), return_inverse=True)[1].reshape(-1)
+        cells = [cells_of("label", rng.integers(0, 2, n))]
+        try:
+            asked = make_requirements(cells, Fraction(1, 2), parse_tolerances(["0.4"]), units=units)
+        except InfeasibleError:
+            continue
+        tried += 1
+        choices = np.array(list(product([False, True], repeat=int(units.max()) + 1)))[:, units]
+        choices = choices[[asked.is_met_by(choice) for choice in choices]]
+        members = choices[rng.integers(len(choices))]
+        problem = Problem(kernel_of(rng.normal(size=(n, 2)), workers), asked.families[0].validation)
+        measured = evaluate(problem, members)
+        if tried % 2:  # nearer to a fixed point
+            members = choices[(choices @ measured.difference).argmin()]
+            measured = evaluate(problem, members)
+        kept = measured.training_cost + (choices @ measured.difference).min()
+        other = measured.training_cost + ((~choices) @ measured.difference).min()
+        found = certify_program(measured, members, asked, backend)
+        assert found.objective == pytest.approx(min(kept, other), rel=1e-9)
+        cheaper.append(other < measured.training_cost + measured.difference[members].sum())
+    assert any(cheaper) and not all(cheaper)
 
 
 def test_the_winner_of_many_rows_is_measured_in_float64(workers: Workers) -> None:
