@@ -2,6 +2,7 @@
 
 python -m benchmarks.speed.engines stream FOLDER    more rows than memory, against the same rows in memory
 python -m benchmarks.speed.engines cluster FOLDER   two workers, one of them killed, against one process
+python -m benchmarks.speed.engines folds FOLDER     five folds: under 2 GB, and with a worker killed
 python -m benchmarks.speed.engines growth FOLDER    time against rows, and against workers
 python -m benchmarks.speed.engines model FOLDER     what a row costs in every kind of pass
 
@@ -13,21 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Ran, median
+from benchmarks.harness import Ran, median, spent
 from benchmarks.tables import make_table
 from clustersplit_cli.core.parallel import pool
 from clustersplit_cli.data.dataset import ReadRequest
@@ -47,17 +47,18 @@ from clustersplit_cli.progress import Stopwatch, silent
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scale.md"
 PORT = 18_786
+SPLIT, KFOLD = ("split",), ("kfold", "--k", "5")
 
 
-def split(path: Path, out: Path, *options: str) -> Ran:
-    """Run `clustersplit split` in a process of its own and keep what it writes."""
-    start = time.perf_counter()
-    subprocess.run(_command(path, out, *options), check=True, cwd=ROOT)
-    return Ran(time.perf_counter() - start, json.loads((out / "report.json").read_text("utf-8")))
+def split(path: Path, out: Path, *options: str, command: Sequence[str] = SPLIT) -> Ran:
+    """Run `clustersplit` in a process of its own and keep what it writes."""
+    words = _command(path, out, *options, command=command)
+    seconds, processor = spent(lambda: subprocess.run(words, check=True, cwd=ROOT))
+    return Ran(seconds, json.loads((out / "report.json").read_text("utf-8")), processor)
 
 
-def _command(path: Path, out: Path, *options: str) -> list[str]:
-    words = ["split", str(path), "--out", str(out), "--quiet", "--force", *options]
+def _command(path: Path, out: Path, *options: str, command: Sequence[str] = SPLIT) -> list[str]:
+    words = [*command, str(path), "--out", str(out), "--quiet", "--force", *options]
     return [sys.executable, "-m", "clustersplit_cli", *words]
 
 
@@ -83,12 +84,6 @@ def cluster(folder: Path, workers: int) -> Iterator[list[subprocess.Popen[bytes]
             process.wait()
 
 
-def _processor_seconds() -> float:
-    """Processor time of all commands so far, which a busy machine stretches less than the clock."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def stream_case(folder: Path, rows: int, features: int, memory: str, local_memory: str) -> Iterator[str]:
     """The first demonstration: a table larger than the memory that is allowed."""
     table = folder / f"table-{rows}-{features}"
@@ -106,29 +101,48 @@ def stream_case(folder: Path, rows: int, features: int, memory: str, local_memor
     yield f"{passes} passes over all rows refined the split; its MMD is {ratio:.6f} of that in memory"
 
 
-def cluster_case(folder: Path, rows: int, features: int) -> Iterator[str]:
+def folds_case(folder: Path, rows: int, features: int, memory: str) -> Iterator[str]:
+    """Five folds of a table larger than the memory that is allowed, and of a quarter of it on a cluster."""
+    table = folder / f"table-{rows}-{features}"
+    if not table.exists():
+        make_table(table, rows, features, 20)
+    options = ("--engine", "stream", "--memory", memory, "--nystrom", "200")
+    ran = split(table, folder / "stream", *options, command=KFOLD)
+    folds = np.load(folder / "stream" / "folds.npy")
+    least, most = np.bincount(folds).min(), np.bincount(folds).max()
+    yield f"five folds of {rows:,} x {features}, q = 200, `--memory {memory}`: peak {ran.peak / 1e9:.2f} GB"
+    yield (
+        f"{ran.processor:.0f} s of processor, {ran.seconds:.0f} s by the clock, "
+        f"{ran.report['engine']['passes']} passes; folds of {least:,} to {most:,} rows"
+    )
+    yield from cluster_case(folder, rows // 4, features, KFOLD)
+
+
+def cluster_case(folder: Path, rows: int, features: int, command: Sequence[str] = SPLIT) -> Iterator[str]:
     """The second: the same split on two workers, and with one of them killed in the middle."""
     table = folder / f"table-{rows}-{features}"
     if not table.exists():
         make_table(table, rows, features, 8)
     options = ["--nystrom", "200", "--format", "npy"]
-    alone = split(table, folder / "alone", "--engine", "stream", *options)
+    alone = split(table, folder / "alone", "--engine", "stream", *options, command=command)
     on_cluster = ["--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{PORT}", *options]
     with cluster(folder / "cluster", 2):
-        both = split(table, folder / "both", *on_cluster)
+        both = split(table, folder / "both", *on_cluster, command=command)
     with cluster(folder / "cluster", 2) as workers:
         start = time.perf_counter()
-        process = subprocess.Popen(_command(table, folder / "killed", *on_cluster), cwd=ROOT)
+        process = subprocess.Popen(_command(table, folder / "killed", *on_cluster, command=command), cwd=ROOT)
         time.sleep(both.seconds / 2)
         workers[0].send_signal(signal.SIGKILL)
         assert process.wait() == 0
         seconds = time.perf_counter() - start
-    rows_of = {name: np.load(folder / name / "val.npy") for name in ("alone", "both", "killed")}
+    file = "val.npy" if command == SPLIT else "folds.npy"
+    rows_of = {name: np.load(folder / name / file) for name in ("alone", "both", "killed")}
     same = all(np.array_equal(rows_of["alone"], found) for found in rows_of.values())
     yield f"{rows:,} x {features}, q = 200, one process: {alone.seconds:.0f} s"
     yield f"two workers: {both.seconds:.0f} s"
     yield f"one of the two workers killed after {both.seconds / 2:.0f} s: {seconds:.0f} s"
-    yield "the same validation rows in all three" if same else "THE SPLITS DIFFER"
+    what = "validation rows" if command == SPLIT else "folds"
+    yield f"the same {what} in all three" if same else "THE SPLITS DIFFER"
 
 
 def growth_case(folder: Path, rows: int, features: int, repeats: int) -> Iterator[str]:
@@ -142,9 +156,8 @@ def growth_case(folder: Path, rows: int, features: int, repeats: int) -> Iterato
     work: dict[Any, list[float]] = {}
     for _ in range(repeats):
         for table in tables:
-            before = _processor_seconds()
             ran = split(table, folder / "grow", "--engine", "stream", *options)
-            work.setdefault(table, []).append(_processor_seconds() - before)
+            work.setdefault(table, []).append(ran.processor)
             taken.setdefault(table, []).append(ran)
     seconds = [median([ran.report["timing"]["total"] for ran in taken[table]]) for table in tables]
     last = taken[tables[1]][-1].report["engine"]
@@ -239,7 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("case", choices=("stream", "cluster", "growth", "model"))
+    parser.add_argument("case", choices=("stream", "cluster", "folds", "growth", "model"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--features", type=int)
@@ -259,6 +272,8 @@ def main() -> None:
             )
         elif given.case == "cluster":
             found = cluster_case(folder, given.rows or 1_000_000, given.features or 128)
+        elif given.case == "folds":
+            found = folds_case(folder, given.rows or 4_000_000, given.features or 64, given.memory)
         elif given.case == "model":
             found = model_case(folder, given.rows or 40_000, given.features or 768, given.landmarks)
         else:
