@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,9 @@ from scipy import stats
 from benchmarks.evidence.networks import choices
 from benchmarks.evidence.networks.pictures import DATASETS
 from benchmarks.evidence.networks.strategies import CELLS, REFERENCE
-from clustersplit_cli.evaluation.statistics import Table, collect, minus, over_groups
-from clustersplit_cli.reports.evaluation.summary import ORACLE, EvaluationRun
+from clustersplit_cli.evaluation.choosing import MEAN, SELECTIONS
+from clustersplit_cli.evaluation.statistics import Table, collect, discrepancy_and_test, minus, over_groups
+from clustersplit_cli.reports.evaluation.summary import ORACLE, Correlation, EvaluationRun
 
 HERE = Path(__file__).resolve().parent
 FROZEN = HERE / "results" / "frozen.json"
@@ -90,21 +91,41 @@ class Study:
     whole: bool = False
 
 
-def network_studies(results: Path = choices.RESULTS, select: str = "mean") -> list[Study]:
-    """The studies of whole networks that have finished rounds."""
+def network_studies(results: Path = choices.RESULTS) -> list[Study]:
+    """The studies of whole networks that have finished rounds; strategies also by other ways to choose."""
     studies = []
     for dataset in DATASETS:
         for algorithm in CELLS:
-            runs = choices.runs_of(dataset, algorithm, select, results)
-            trainings = len(choices.lines_of(results / f"{dataset}-{algorithm}.jsonl"))
+            runs = choices.runs_of(dataset, algorithm, results=results)
             rounds = {(run.domain, run.repeat) for run in runs}
             domains = len({domain for domain, _ in rounds})
             if domains > 1:
-                numbers = numbers_of(runs)
-                studies.append(
-                    Study(dataset, algorithm, domains, len(rounds) / domains, trainings, numbers, whole=True)
-                )
+                trainings = len(choices.lines_of(results / f"{dataset}-{algorithm}.jsonl"))
+                numbers = numbers_of([*runs, *_chosen_otherwise(dataset, algorithm, results)])
+                repeats = len(rounds) / domains
+                studies.append(Study(dataset, algorithm, domains, repeats, trainings, numbers, whole=True))
     return studies
+
+
+def _chosen_otherwise(dataset: str, algorithm: str, results: Path) -> list[EvaluationRun]:
+    """Choices by the worst domain, and so on, named `strategy:way`."""
+    return [
+        replace(run, strategy=f"{run.strategy}:{select}")
+        for select in SELECTIONS
+        for run in choices.runs_of(dataset, algorithm, select, results)
+        if select != MEAN and run.strategy != ORACLE
+    ]
+
+
+def discrepancy(results: Path = choices.RESULTS) -> Correlation | None:
+    """Rank correlation of MMD(T,V) and accuracy over all choices of networks, less their rounds' means."""
+    runs = [
+        replace(run, domain=f"{dataset} {algorithm} {run.domain}")
+        for dataset in DATASETS
+        for algorithm in CELLS
+        for run in choices.runs_of(dataset, algorithm, results=results)
+    ]
+    return discrepancy_and_test(runs).runs
 
 
 def numbers_of(runs: Sequence[EvaluationRun]) -> dict[str, dict[str, Number]]:
@@ -122,6 +143,7 @@ def numbers_of(runs: Sequence[EvaluationRun]) -> dict[str, dict[str, Number]]:
         for name, what, factor in (
             ("optimism", optimism, 100.0),
             ("rank_correlation", lambda run: run.rank_correlation, 1.0),
+            ("best", lambda run: run.oracle, 100.0),
         ):
             whole = collect(same, strategy, what)
             numbers[f"{name}_itself"] = number(whole, factor)
@@ -175,6 +197,7 @@ def frozen_studies(path: Path = FROZEN) -> list[Study]:
                 pair = [found["training_set"]["rank_correlation"] for found in (score, base)]
                 error = float(np.hypot(pair[0][1], pair[1][1]))
                 mine["rank_correlation"] = Number(pair[0][0] - pair[1][0], error)
+                mine["best"] = Number(*score["training_set"]["difference"])
         name = SAME_DATA.get(table["dataset"], table["dataset"])
         counts = (table["domains"], table["repeats"], table["trainings"])
         studies.append(Study(name, table["models"], *counts, numbers))
@@ -235,9 +258,10 @@ class Pooled:
     above : of how many datasets the mean gain is above 0.
     gain, retrained : in points, over the random split with the same cells: of models trained on T, and of
         their settings trained again on all development rows.
-    share, share_retrained : the same in percent of what the oracle gains.
+    share, share_retrained : the same in percent of what the oracle gains, if that is above 0.
     optimism : by how many points more than on the random split the chosen model looked better than it is.
     rank_correlation : of validation and test accuracy over settings, less that on the random split.
+    best : what a perfect choice reaches on this T, less what it reaches on the random T; in points.
     """
 
     strategy: str
@@ -246,11 +270,12 @@ class Pooled:
     above: int
     trainings: int
     gain: Interval
-    share: Interval
+    share: Interval | None
     retrained: Interval | None
     share_retrained: Interval | None
     optimism: Interval | None
     rank_correlation: Interval | None
+    best: Interval | None
 
 
 class Pool:
@@ -287,17 +312,7 @@ class Pool:
     def pooled(self, strategy: str) -> Pooled:
         """Pool a strategy."""
         studies = self.having(strategy, "gain", "gap_gain")
-        gain, gains = self.draws(studies, strategy, "gain")
-        gap, gaps = self.draws(studies, strategy, "gap_gain")
         again = self.having(strategy, "retrained", "gap_retrained")
-        retrained = share_retrained = None
-        if again:
-            mean, drawn = self.draws(again, strategy, "retrained")
-            top, tops = self.draws(again, strategy, "gap_retrained")
-            retrained, share_retrained = (
-                Interval.of(mean, drawn),
-                Interval.of(100 * mean / top, 100 * drawn / tops),
-            )
         datasets = {study.dataset for study in studies}
         above = [
             float(np.mean([s.numbers[strategy]["gain"].mean for s in studies if s.dataset == dataset])) > 0
@@ -309,13 +324,23 @@ class Pool:
             datasets=len(datasets),
             above=sum(above),
             trainings=sum(study.trainings for study in studies),
-            gain=Interval.of(gain, gains),
-            share=Interval.of(100 * gain / gap, 100 * gains / gaps),
-            retrained=retrained,
-            share_retrained=share_retrained,
+            gain=Interval.of(*self.draws(studies, strategy, "gain")),
+            share=self.share(studies, strategy, "gain"),
+            retrained=self.interval(strategy, "retrained"),
+            share_retrained=self.share(again, strategy, "retrained") if again else None,
             optimism=self.interval(strategy, "optimism"),
             rank_correlation=self.interval(strategy, "rank_correlation"),
+            best=self.interval(strategy, "best"),
         )
+
+    def share(self, studies: Sequence[Study], strategy: str, measure: str) -> Interval | None:
+        """Percent of the gap; None where the gap may be nothing, for then no share has a meaning."""
+        (mean, drawn), (gap, gaps) = (
+            self.draws(studies, strategy, name) for name in (measure, f"gap_{measure}")
+        )
+        if np.percentile(gaps, 0.5) <= 0:
+            return None
+        return Interval.of(100 * mean / gap, 100 * drawn / gaps)
 
     def interval(self, strategy: str, measure: str) -> Interval | None:
         """The pooled number of a strategy's measure."""
