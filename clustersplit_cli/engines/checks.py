@@ -325,22 +325,23 @@ class SumByDefinition:
 
     Attributes
     ----------
+    k : number of parts.
     shift : subtracted from all rows, so that less is lost to rounding.
     landmarks : (q, d) prepared and shifted; None for linear kernels.
     """
 
+    k: int
     spelled: SpelledKernel
     shift: Matrix
     landmarks: Matrix | None
     label: str = "definition"
 
     def __call__(self, shard: Shard) -> tuple[Matrix, float]:
-        """Sums over validation rows and over all, of shape (2, p), and of squared lengths."""
+        """Sums over the rows of every part, of shape (k, p), and of squared lengths."""
         width = len(self.shift) if self.landmarks is None else len(self.landmarks)
-        sums, squares = np.zeros((2, width)), 0.0
+        sums, squares = np.zeros((self.k, width)), 0.0
         for rows, raw in shard.raw_blocks():
-            chosen = np.ones((2, len(raw)))
-            chosen[0] = shard.labels(rows) == VAL
+            chosen = (shard.labels(rows) == np.arange(self.k)[:, None]).astype(np.float64)
 
             def one(
                 tile: tuple[int, int], raw: Floats = raw, chosen: NDArray[np.float64] = chosen
@@ -358,23 +359,23 @@ class SumByDefinition:
 
 
 def define_linear(
-    executor: Executor, spelled: SpelledKernel, shift: Matrix, sizes: tuple[int, int]
+    executor: Executor, spelled: SpelledKernel, shift: Matrix, sizes: NDArray[np.int64]
 ) -> Definition:
-    """Measure the labelled split where the kernel is an inner product; `sizes`: validation rows, all rows."""
-    parts = executor.run(SumByDefinition(spelled, shift, None))
-    val, total = np.sum([part for part, _ in parts], axis=0)
-    return from_sums(val, total, sum(square for _, square in parts), *sizes)
+    """Measure the labelled parts, of these sizes, where the kernel is an inner product."""
+    found = executor.run(SumByDefinition(len(sizes), spelled, shift, None))
+    sums = np.sum([part for part, _ in found], axis=0)
+    return from_sums(sums, sizes, sum(square for _, square in found))
 
 
 def define_nystrom(
     executor: Executor,
     spelled: SpelledKernel,
     shift: Matrix,
-    sizes: tuple[int, int],
+    sizes: NDArray[np.int64],
     landmarks: Floats,
     traced: Floats,
 ) -> Definition:
-    """Measure it under the Nyström kernel.
+    """Measure them under the Nyström kernel.
 
     Parameters
     ----------
@@ -383,10 +384,10 @@ def define_nystrom(
     """
     centres = spelled.rows(landmarks) - shift
     mixing = spelled.mixing(centres, landmarks.dtype)
-    parts = executor.run(SumByDefinition(spelled, shift, centres))
-    val, total = np.sum([part for part, _ in parts], axis=0) @ mixing
+    found = executor.run(SumByDefinition(len(sizes), spelled, shift, centres))
+    sums = np.sum([part for part, _ in found], axis=0) @ mixing
     squares = 0.0
     for tile in tiles(len(traced), ROWS):
         rows = spelled.rows(traced[slice(*tile)]) - shift
         squares += float(((spelled.values(rows, centres) @ mixing) ** 2).sum())
-    return from_sums(val, total, squares * sizes[1] / len(traced), *sizes)
+    return from_sums(sums, sizes, squares * float(sizes.sum()) / len(traced))

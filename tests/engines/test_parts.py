@@ -78,13 +78,57 @@ def test_what_was_made_is_verified_found_again_and_replayed(
     capsys.readouterr()
     assert run(["verify", out, "--rerun", "--json", "--quiet"]) == 0
     said = {check["name"]: check["status"] for check in json.loads(capsys.readouterr().out)["checks"]}
-    for name in ("MMD", "objective", "certificate", "random baseline", "cell counts", "search again"):
+    for name in (
+        "MMD",
+        "objective",
+        "by definition",
+        "certificate",
+        "random baseline",
+        "cell counts",
+        "search again",
+    ):
         assert said[name] == "ok"
     again = ["--config", f"{out}/report.json", "--out", str(table.parent / "again"), "--quiet", "--force"]
     assert run([words[0], *again]) == 0
     replayed = json.loads((table.parent / "again" / "report.json").read_text())
     assert replayed["objective"] == report["objective"]
     assert replayed["config"] == report["config"]
+
+
+def test_numbers_that_are_forged_differ_from_their_definitions(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All rows are summed again, and the estimate weighs pairs of parts by the sizes of the parts."""
+    report = made(table, "split", "--parts", "a=0.6,b=0.25,c=0.15", "--engine", "stream")
+    assert report["mmd"]["subsample"] is not None
+    path = table.parent / "made" / "report.json"
+
+    def said(engine: str) -> str:
+        capsys.readouterr()
+        run(["verify", str(path.parent), "--engine", engine, "--json", "--quiet"])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        return next(check["detail"] for check in checks if check["name"] == "by definition")
+
+    assert said("stream").endswith("in float64") and said("local").endswith("in float64")
+    for change, where in (
+        ({"objective": {"psi": 1.01}}, "objective.psi"),
+        ({"mmd": {"value": 0.99}}, "mmd.value"),
+        ({"mmd": {"subsample": {"mmd_squared_unbiased": 1.01}}}, "mmd.subsample"),
+    ):
+        forged = json.loads(json.dumps(report))
+        ((part, keys),) = change.items()
+        place, key = forged[part], next(iter(keys))
+        factor = keys[key]
+        if isinstance(factor, dict):
+            ((inner, factor),) = factor.items()
+            place, key = place[key], inner
+        place[key] *= factor
+        path.write_text(json.dumps(forged))
+        assert where in said("stream")
+    forged = json.loads(json.dumps(report))
+    forged["parts"]["mmd"][0][2] *= 1.01
+    path.write_text(json.dumps(forged))
+    assert "the MMD² of a and c" in said("stream")
 
 
 def test_rows_that_change_parts_fail_the_verification(

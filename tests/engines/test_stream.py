@@ -183,14 +183,15 @@ def test_random_baseline_bound_and_subsample_are_those_of_the_local_engine(table
         members = start[:, 0]
         random = random_mmd(setting.problem, setting.streams.baseline)
         bound, tighter = setting.bound(with_support=False), setting.bound()
-        assert bound is not None and tighter is not None and tighter < bound
+        assert bound is not None and tighter is not None and tighter.mmd < bound.mmd
         estimate = setting.subsample(setting.measure(members))
         val, trace = setting.dataset.rows[members], setting.problem.trace
     with streaming(table, how) as (_, engine, context):
         give(engine, val)
         held = context.measure(Labelled())
         assert context.random_baseline(held).values == pytest.approx(random.values, rel=1e-5)
-        assert context.bound() == pytest.approx(bound, rel=1e-5)
+        looser = context.bound()
+        assert looser is not None and looser.mmd == pytest.approx(bound.mmd, rel=1e-5)
         mine = context.subsample(held)
         assert mine is not None and estimate is not None
         assert mine.mmd_squared == pytest.approx(estimate.mmd_squared, rel=1e-9)

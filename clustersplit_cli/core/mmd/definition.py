@@ -6,7 +6,7 @@ quantities; it takes the raw features and spells every kernel out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from typing import Any
@@ -163,21 +163,26 @@ class SpelledKernel:
         return np.asarray(vectors[:, kept] / np.sqrt(eigenvalues[kept]))
 
 
-def from_sums(val: Matrix, total: Matrix, trace: float, n_val: int, n: int) -> Definition:
-    """The same from sums of rows whose inner products are the kernel, and from its trace."""
-    train, n_train = total - val, n - n_val
-    between = val / n_val - train / n_train
-    within = float(val @ val) / n_val + float(train @ train) / n_train
-    return Definition(float(between @ between), trace - within, trace - float(total @ total) / n)
+def from_sums(sums: Matrix, sizes: NDArray[np.int64], trace: float) -> Definition:
+    """The same from sums (k, p) of rows whose inner products are the kernel, and from its trace."""
+    means, total = sums / sizes[:, None], sums.sum(axis=0)
+    within = float((sums * means).sum())
+    pairs = ((means[:, None] - means[None]) ** 2).sum(axis=2)
+    scatter = trace - float(total @ total) / float(sizes.sum())
+    return Definition(_mean_of(pairs, sizes.astype(np.float64)), trace - within, scatter, pairs)
 
 
-def unbiased(spelled: SpelledKernel, val: Matrix, train: Matrix) -> float:
-    """MMD² without pairs of a row with itself."""
-    means = []
-    for rows in (val, train):
+def unbiased(spelled: SpelledKernel, samples: Sequence[Matrix], sizes: NDArray[np.int64]) -> float:
+    """MMD² between parts of some sizes, from a sample of each, without pairs of a row with itself."""
+    k = len(samples)
+    means = np.zeros((k, k))
+    for a, rows in enumerate(samples):
         values = spelled.values(rows, rows)
-        means.append((float(values.sum()) - float(np.trace(values))) / (len(rows) * (len(rows) - 1)))
-    return means[0] + means[1] - 2.0 * float(spelled.values(val, train).mean())
+        means[a, a] = (float(values.sum()) - float(np.trace(values))) / (len(rows) * (len(rows) - 1))
+        for b in range(a):
+            means[a, b] = means[b, a] = float(spelled.values(rows, samples[b]).mean())
+    own = means.diagonal()
+    return _mean_of(own[:, None] + own[None, :] - 2.0 * means, sizes.astype(np.float64))
 
 
 def _from_rows(rows: Matrix, sides: Matrix) -> Definition:

@@ -113,6 +113,7 @@ def subsample_mmd(
     size: int,
     rng: np.random.Generator,
     workers: Workers | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> SubsampleEstimate | None:
     """Estimate MMD² between parts under the exact kernel from up to `size` rows of each.
 
@@ -123,13 +124,15 @@ def subsample_mmd(
     Parameters
     ----------
     parts : the rows of every part.
+    sizes : of the parts, where the rows have been drawn from them before.
     """
     drawn = [_draw(rows, size, rng) for rows in parts]
     if min(map(len, drawn)) < 2:
         return None
     samples = [features.take(rows, np.float64) for rows in drawn]
     pairs = list(combinations(range(len(parts)), 2))
-    weights = np.array([float(len(parts[a])) * len(parts[b]) for a, b in pairs])
+    counts = list(map(len, parts)) if sizes is None else sizes
+    weights = np.array([float(counts[a]) * counts[b] for a, b in pairs])
     weights /= weights.sum()
     jobs: list[Callable[[], Any]] = [partial(_across, kernel, samples[a], samples[b]) for a, b in pairs]
     jobs += [partial(_leave_one_out, kernel, sample) for sample in samples]

@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.geometry.factored import FactoredKernel
 from clustersplit_cli.core.geometry.features import Features, Floats
+from clustersplit_cli.core.geometry.nystrom import trace_rows
+from clustersplit_cli.core.geometry.protocol import choose_landmarks
+from clustersplit_cli.core.mmd.definition import SpelledKernel, unbiased
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate, subsample_mmd
+from clustersplit_cli.core.search.problem import Measures
 from clustersplit_cli.data.dataset import Categories, Dataset, InputFile
 from clustersplit_cli.data.readers.fingerprint import Fingerprints
 from clustersplit_cli.data.readers.matrix import about_dropped
 from clustersplit_cli.data.readers.naming import report_path
 from clustersplit_cli.data.row_groups import Layout
 from clustersplit_cli.engines import samples
-from clustersplit_cli.engines.checks import FindDiffering
+from clustersplit_cli.engines.checks import FindDiffering, define_linear, define_nystrom
 from clustersplit_cli.engines.executor import Executor
 from clustersplit_cli.engines.plan import MemoryPlan
 from clustersplit_cli.engines.rules import Rule
@@ -29,9 +33,10 @@ from clustersplit_cli.engines.survey import Found as Counted
 from clustersplit_cli.engines.tasks import Accounts, CountParts, Ranked
 from clustersplit_cli.errors import needs_all_rows
 from clustersplit_cli.options import CheckedOptions
+from clustersplit_cli.pipeline.context import Streams
 from clustersplit_cli.pipeline.engine import Found, Idle
 from clustersplit_cli.pipeline.local.context import SUBSAMPLE_ROWS
-from clustersplit_cli.pipeline.result import About, SomeRows
+from clustersplit_cli.pipeline.result import About, ByDefinition, SomeRows
 from clustersplit_cli.pipeline.sharded.prepare import (
     ShardedKernel,
 )
@@ -152,16 +157,64 @@ class ShardedContext(ABC, Generic[Found]):
         found = self.executor.run(Ranked(rule, tuple(inside)))
         return [np.concatenate([part[place] for part in found]) for place in order]
 
-    def estimate(self, parts: Sequence[NDArray[np.int64]]) -> SubsampleEstimate | None:
+    def estimate(self, found: Found) -> SubsampleEstimate | None:
         """Estimate MMD² under the exact kernel between rows of parts, which are brought together."""
-        layout, kernel = self.engine.layout, self.kernel
+        layout, kernel, sizes = self.engine.layout, self.kernel, self.measures(found).sizes
+        order = self.drawing_order
+        parts = self.subsampled_rows(self.rule_of(found), order)
         wanted = {str(place): rows for place, rows in enumerate(parts)}
         at_hand = samples.gather(self.executor, wanted, layout.width, layout.features.dtype)
         features = Features(at_hand.raw, kernel.plan.steps, kernel.prepared.features.dtype)
         # All of the rows are drawn again, in order: the estimate is of these rows and no others.
         again = np.random.default_rng(0)
         sides = [at_hand.places(rows) for rows in parts]
-        return subsample_mmd(features, kernel.prepared.kernel, sides, 2 * SUBSAMPLE_ROWS // len(parts), again)
+        most = 2 * SUBSAMPLE_ROWS // len(parts)
+        of = sizes[list(order)].tolist()
+        return subsample_mmd(features, kernel.prepared.kernel, sides, most, again, sizes=of)
+
+    def definition(self, found: Found) -> ByDefinition:
+        """Measure the labels that the shards were given by definition.
+
+        All rows are summed in float64. The trace of a Nyström kernel, and the estimate under the exact
+        kernel, come from the rows that the seed draws for them, which are brought together.
+        """
+        ahead, layout, options = self.kernel, self.engine.layout, self.options
+        kernel, n, sizes = ahead.prepared.kernel, ahead.surveyed.n, self.measures(found).sizes
+        spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
+        moments = ahead.surveyed.moments
+        shift = moments.mean * (kernel.name != "tanimoto")  # which has a zero of its own
+        if options.standardize == "zscore":
+            deviation = np.where(moments.deviation > 0, moments.deviation, 1.0)
+            spelled = replace(spelled, mean=moments.mean, rest=moments.rest, deviation=deviation)
+            shift = np.zeros(layout.width)
+        if kernel.origin is not None:
+            spelled = replace(spelled, origin=shift)
+        if ahead.mixing is None:
+            return ByDefinition(define_linear(self.executor, spelled, shift, sizes), "linear", n)
+        order = self.drawing_order
+        parts = self.subsampled_rows(self.rule_of(found), order)
+        wanted = {
+            "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
+            "trace": trace_rows(n),
+            **{str(part): rows for part, rows in zip(order, parts, strict=True)},
+        }
+        at_hand = samples.gather(self.executor, wanted, layout.width, layout.features.dtype)
+        rows = {name: at_hand.rows(numbers) for name, numbers in wanted.items()}
+        measured = define_nystrom(self.executor, spelled, shift, sizes, rows["landmarks"], rows["trace"])
+        estimate = None
+        if min(map(len, parts)) > 1:
+            drawn = [spelled.rows(rows[str(part)]) - shift for part in range(len(sizes))]
+            estimate = unbiased(spelled, drawn, sizes)
+        return ByDefinition(measured, "nystrom", n, estimate=estimate)
+
+    @property
+    @abstractmethod
+    def drawing_order(self) -> Sequence[int]:
+        """The order in which rows of the parts are drawn for the estimate under the exact kernel."""
+
+    @abstractmethod
+    def measures(self, found: Found) -> Measures:
+        """What the partition measures."""
 
     def width_candidates(self) -> dict[str, Any]:
         """Refused: they are measured on rows in memory."""

@@ -197,7 +197,7 @@ class ShardedPartition(ShardedContext[FoundParts]):
         if self.kernel.mixing is None:
             return None
         with self.watch.step("subsample"):
-            return self.estimate(self.subsampled_rows(found.rule, range(self.quotas.k)))
+            return self.estimate(found)
 
     def about(self, *, searched: bool) -> About:
         """What the run rests on; options of a search are not among those used where there was none."""
@@ -207,8 +207,10 @@ class ShardedPartition(ShardedContext[FoundParts]):
         """What the parts measure."""
         return found.refined.parts.measured
 
-    def definition(self, found: FoundParts) -> None:
-        """Not known of parts without all rows in one place."""
+    @property
+    def drawing_order(self) -> range:
+        """One part after the other."""
+        return range(self.quotas.k)
 
     def misplaced_ties(self, parts: Rule) -> None:
         """Any part may have any of the identical rows."""

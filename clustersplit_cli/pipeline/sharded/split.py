@@ -14,18 +14,17 @@ from clustersplit_cli.core.assignment.selection import Selection
 from clustersplit_cli.core.baselines import RandomMMD
 from clustersplit_cli.core.bound.bound import SPECTRAL, UpperBound, factored_bound
 from clustersplit_cli.core.certificate import FixedPoint
+from clustersplit_cli.core.constraints.quotas import TRAIN, VAL
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.core.exact_sum import merged
 from clustersplit_cli.core.geometry.low_rank import make_low_rank
-from clustersplit_cli.core.geometry.nystrom import low_rank_geometry, trace_rows
-from clustersplit_cli.core.geometry.protocol import choose_landmarks, split_weights
-from clustersplit_cli.core.mmd.definition import SpelledKernel, unbiased
+from clustersplit_cli.core.geometry.nystrom import low_rank_geometry
+from clustersplit_cli.core.geometry.protocol import split_weights
 from clustersplit_cli.core.mmd.estimators import SubsampleEstimate
 from clustersplit_cli.core.search.problem import Measures, Problem, SearchContext
 from clustersplit_cli.core.search.search import SplitSearch, needs_low_rank
 from clustersplit_cli.core.search.solution import Restart, Step
-from clustersplit_cli.engines import samples
-from clustersplit_cli.engines.checks import define_linear, define_nystrom, find_misplaced
+from clustersplit_cli.engines.checks import find_misplaced
 from clustersplit_cli.engines.descent import (
     Refined,
     ShardedProblem,
@@ -43,18 +42,14 @@ from clustersplit_cli.engines.rules import ByThreshold, Differences, Rule, Unifo
 from clustersplit_cli.engines.tasks import FactorMoments, Score
 from clustersplit_cli.errors import needs_all_rows
 from clustersplit_cli.options import LOOKALIKE
-from clustersplit_cli.pipeline.context import Streams
 from clustersplit_cli.pipeline.local.split import COSTLY_BOUND
 from clustersplit_cli.pipeline.notices import about_cells
-from clustersplit_cli.pipeline.result import About, ByDefinition, Notes, Searched, SomeRows
+from clustersplit_cli.pipeline.result import About, Notes, Searched, SomeRows
 from clustersplit_cli.pipeline.sharded.context import ShardedContext
 from clustersplit_cli.pipeline.sharded.grades import ShardedPath, witness_spreads
 from clustersplit_cli.pipeline.summarize import family_name, summarize_validation
 from clustersplit_cli.pipeline.target import TargetResult, certify_sum
 from clustersplit_cli.reports import summary
-
-ORDER = (1, 0)
-"""Validation rows are drawn first for the estimate under the exact kernel."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +274,7 @@ class ShardedSplit(ShardedContext[ShardedFound]):
         if self.kernel.mixing is None:
             return None
         with self.watch.step("subsample"):
-            return self.estimate(self.subsampled_rows(found.rule, ORDER))
+            return self.estimate(found)
 
     def about(self, *, searched: bool) -> About:
         """What the run rests on; options of a search are not among those used where there was none."""
@@ -291,40 +286,10 @@ class ShardedSplit(ShardedContext[ShardedFound]):
         }
         return self.rests_on(resolved, searched=searched)
 
-    def definition(self, found: ShardedFound) -> ByDefinition:
-        """Measure the labels that the shards were given by definition.
-
-        All rows are summed in float64. The trace of a Nyström kernel, and the estimate under the exact
-        kernel, come from the rows that the seed draws for them, which are brought together.
-        """
-        ahead, layout, options = self.kernel, self.engine.layout, self.options
-        kernel, n = ahead.prepared.kernel, ahead.surveyed.n
-        spelled = SpelledKernel(kernel.name, kernel.gamma, kernel.degree, options.standardize)
-        moments = ahead.surveyed.moments
-        shift = moments.mean * (kernel.name != "tanimoto")  # which has a zero of its own
-        if options.standardize == "zscore":
-            deviation = np.where(moments.deviation > 0, moments.deviation, 1.0)
-            spelled = replace(spelled, mean=moments.mean, rest=moments.rest, deviation=deviation)
-            shift = np.zeros(layout.width)
-        if kernel.origin is not None:
-            spelled = replace(spelled, origin=shift)
-        sizes = (found.refined.split.state.n_val, n)
-        if ahead.mixing is None:
-            return ByDefinition(define_linear(self.executor, spelled, shift, sizes), "linear", n)
-        wanted = {
-            "landmarks": choose_landmarks(n, ahead.plan.width, Streams.from_seed(options.seed).landmarks),
-            "trace": trace_rows(n),
-        }
-        val, train = self.subsampled_rows(found.rule, ORDER)
-        if min(len(val), len(train)) > 1:
-            wanted |= {"val": val, "train": train}
-        at_hand = samples.gather(self.executor, wanted, layout.width, layout.features.dtype)
-        rows = {name: at_hand.rows(numbers) for name, numbers in wanted.items()}
-        measured = define_nystrom(self.executor, spelled, shift, sizes, rows["landmarks"], rows["trace"])
-        estimate = None
-        if "val" in rows:
-            estimate = unbiased(spelled, *(spelled.rows(rows[side]) - shift for side in ("val", "train")))
-        return ByDefinition(measured, "nystrom", n, estimate=estimate)
+    @property
+    def drawing_order(self) -> tuple[int, int]:
+        """Validation rows come first."""
+        return VAL, TRAIN
 
     def misplaced_ties(self, parts: Rule) -> SomeRows:
         """Rows in validation while a lower, identical one of their cell is not, and those lower ones."""
