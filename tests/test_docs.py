@@ -196,3 +196,38 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     api = (tmp_path / "site" / "reference" / "api.html").read_text("utf-8")
     for name in ("cluster_split", "ClusterShuffleSplit", "to_predefined_split"):
         assert name in api
+
+
+ODD = (
+    *(
+        "cannot be told from",
+        "part a file",
+        "split is at rest",
+        "moods",
+        "whoever of them",
+        "what came out",
+        "said in words",
+    ),
+    *("can neither accuse nor hide", "one-way doors", "at any rate", "in two rooms", "company rows have"),
+)
+"""Phrases that readers stumbled over; each has a plain one in its place."""
+
+
+def test_no_text_has_a_phrase_that_readers_stumbled_over() -> None:
+    texts = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    for folder in ("clustersplit", "clustersplit_cli"):
+        texts += [
+            path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".html", ".json", ".js")
+        ]
+    found = [
+        (path.relative_to(ROOT).as_posix(), phrase)
+        for path in texts
+        for phrase in ODD
+        if phrase in " ".join(path.read_text("utf-8").lower().split())
+    ]
+    assert not found

@@ -78,6 +78,22 @@ def human_seconds(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def worst_case(*, passed: bool, between: float | None, farthest: float | None, rows: str) -> tuple[str, str]:
+    """Say whether validation is a worst case for some rows, and why.
+
+    >>> worst_case(passed=False, between=0.281, farthest=0.32, rows="the evaluation rows are")[1]
+    'the evaluation rows are farther (0.320) than validation is from training (0.281)'
+    """
+    apart = "" if between is None else f" ({human_number(between, 3)})"
+    there = "" if farthest is None else f" ({human_number(farthest, 3)})"
+    if passed:
+        return (
+            "worst-case check passed",
+            f"validation is farther from training{apart} than {rows} from either{there}",
+        )
+    return "worst-case check failed", f"{rows} farther{there} than validation is from training{apart}"
+
+
 def printable(text: str | os.PathLike[str]) -> str:
     r"""Escape what a terminal would act on or cannot show: control characters, undecodable bytes.
 

@@ -75,6 +75,7 @@ def _of_split(report: Mapping[str, Any], portrait: Portrait) -> dict[str, Any]:
         "tiles": words.tiles(report),
         "cells": words.cells_by_distance(report),
         "heat": words.heat_map(report),
+        "target": words.target_check(report),
         "chart_data": {**_chart_data(report, portrait.map, "side", sides), "mmd": mmd},
     }
 

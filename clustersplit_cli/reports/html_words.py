@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clustersplit_cli.reports.formatting import human_count, human_number, human_percent, printable
+from clustersplit_cli.reports.formatting import (
+    human_count,
+    human_number,
+    human_percent,
+    printable,
+    worst_case,
+)
 from clustersplit_cli.reports.html_page import Tile
 from clustersplit_cli.reports.portrait import Portrait
 
@@ -117,6 +123,52 @@ def _severity_tile(grade: Mapping[str, Any]) -> Tile:
     ends = f"{human_number(grade['random_mmd'], 3)} to {human_number(grade['best_mmd'], 3)}"
     reached = grade["severity"] if grade["severity_reached"] is None else grade["severity_reached"]
     return Tile(f"{max(reached, 0.0):.2g}", "severity, 0 random to 1 hardest", f"MMDs range from {ends}")
+
+
+@dataclass(frozen=True)
+class TargetCheck:
+    """How far a target is from both sides, and whether validation is a worst case for it.
+
+    `distances` are MMDs by what they are between; `facts` are sentences.
+    """
+
+    name: str
+    passed: bool
+    said: str
+    why: str
+    distances: tuple[tuple[str, float], ...]
+    facts: tuple[str, ...]
+
+
+def target_check(report: Mapping[str, Any]) -> TargetCheck | None:
+    """Put the target of a split into words; None where there was none."""
+    target = report["target"]
+    if target is None:
+        return None
+    between, sides = report["mmd"]["value"], (target["mmd_train"], target["mmd_val"])
+    said, why = worst_case(passed=target["valid"], between=between, farthest=max(sides), rows="the target is")
+    n_rows = human_count(report["sizes"]["train"] + report["sizes"]["val"])
+    facts = [
+        f"The MMD between the target and all {n_rows} rows is {human_number(target['mmd'])} "
+        f"(p {human_number(target['p_value'], 2)}, permutation test)."
+    ]
+    if target["severity"] is not None:
+        facts.append(
+            f"On the scale from random splits (0) to the hardest split found (1) that is a severity of "
+            f"{human_number(target['severity'], 3)}."
+        )
+    if (weights := target["weights"]) is not None:
+        facts.append(
+            f"The weighted validation rows count as {human_number(weights['effective_size'], 4)} rows of "
+            f"equal weight, with an MMD of {human_number(weights['mmd'])} to the target."
+        )
+    distances = (
+        ("training and validation", between),
+        ("training and target", sides[0]),
+        ("validation and target", sides[1]),
+    )
+    name = f"{printable(target['name'])}, {human_count(target['n_rows'])} rows"
+    return TargetCheck(name, target["valid"], said, why, distances, tuple(facts))
 
 
 def grade_in_words(report: Mapping[str, Any]) -> str | None:

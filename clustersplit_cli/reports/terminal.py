@@ -17,6 +17,7 @@ from clustersplit_cli.reports.formatting import (
     human_percent,
     human_seconds,
     printable,
+    worst_case,
 )
 from clustersplit_cli.reports.summary import (
     Bound,
@@ -26,7 +27,6 @@ from clustersplit_cli.reports.summary import (
     Notice,
     Plan,
     Report,
-    TargetSummary,
 )
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def summary_rows(report: Report) -> list[Row]:
         _left_out(report),
         _compared(report),
         _severity(report),
+        _worst_case(report),
         _constraints(report.constraints.cells),
         _units(report.constraints),
         _pinned(report.constraints),
@@ -143,7 +144,7 @@ def all_rows(report: Report) -> list[Row]:
         _severity(report),
         _subsample(report),
         _bound(report),
-        *_target(report.target),
+        *_target(report),
         _objective(report),
         _constraints(report.constraints.cells),
         _units(report.constraints),
@@ -268,23 +269,37 @@ def _bound_clauses(report: Report, bound: Bound) -> list[str]:
     return clauses
 
 
-def _target(target: TargetSummary | None) -> list[Row]:
+def _worst_case(report: Report) -> Row | None:
+    """Whether validation is a worst case for the target."""
+    target = report.target
+    if target is None:
+        return None
+    farthest = max(target.mmd_train, target.mmd_val)
+    said = worst_case(passed=target.valid, between=report.mmd.value, farthest=farthest, rows="the target is")
+    return Row("target", said, "bold green" if target.valid else "bold red")
+
+
+def _target(report: Report) -> list[Row]:
     """How far the target is, and what was made of that."""
+    target = report.target
     if target is None:
         return []
     shift = f"MMD {human_number(target.mmd)} from all rows (p {human_number(target.p_value, 2)})"
     whole = [f"{human_count(target.n_rows)} rows", shift]
     if target.severity is not None:
-        beyond = ", beyond what your rows can show" if target.severity > 1 else ""
+        beyond = ", farther than any validation set of these rows" if target.severity > 1 else ""
         whole.append(f"severity {human_number(target.severity, 3)}{beyond}")
     sides = [
         f"{human_number(target.mmd_train)} from training",
         f"{human_number(target.mmd_val)} from validation",
-        "valid: both sides are nearer to it than to each other"
-        if target.valid
-        else "not valid: a side is further from it than the sides are apart",
     ]
-    rows = [Row("target", tuple(whole)), Row("to target", tuple(sides), "")]
+    checked = _worst_case(report)
+    assert checked is not None
+    rows = [
+        Row("target", tuple(whole)),
+        Row("to target", tuple(sides), ""),
+        replace(checked, label="worst case"),
+    ]
     found = target.certificate
     if found is not None:
         proven = found.status in ("optimal", "no exchange gains")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from clustersplit_cli import ClusterShuffleSplit, Split, cluster_split, mmd
 from clustersplit_cli.cli.app import run
 from clustersplit_cli.engines.shard import Shard
+from clustersplit_cli.reports.formatting import human_number
 
 QUICK = ("--effort", "fast", "--restarts", "4", "--quiet", "--force")
 AIMS = ("worst", "lookalike", "nearest", "shift", "severity")
@@ -285,3 +286,23 @@ def test_lookalike_takes_three_passes_over_the_factors_beyond_a_random_split(
         found.append(len(passes))
     assert found[0] > 0
     assert found[1] <= found[0] + 3
+
+
+def test_the_check_against_the_target_is_in_the_summary_and_on_the_page(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("plotly", "jinja2"):
+        pytest.importorskip(name, reason="the page needs pip install jinja2 plotly")
+    common = ["split", "rows.parquet", *(word for word in QUICK if word != "--quiet"), "--html", "--force"]
+    pq.write_table(rows_of(60, 2.5, 3), "beyond.parquet")
+    for target, passed in (("beyond.parquet", False), ("same.parquet", True)):
+        capsys.readouterr()
+        assert run([*common, "--target", target, "--out", "out"]) == 0
+        said = f"worst-case check {'passed' if passed else 'failed'}"
+        report = json.loads((place / "out" / "report.json").read_text())
+        assert report["target"]["valid"] is passed
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("target")]
+        assert said in line
+        page = (place / "out" / "report.html").read_text()
+        assert f">{said}</span>" in page
+        assert f'<td class="n">{human_number(report["target"]["mmd_val"])}</td>' in page

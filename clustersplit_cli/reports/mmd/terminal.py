@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clustersplit_cli.reports.formatting import human_count, human_number, human_seconds, printable
+from clustersplit_cli.reports.formatting import (
+    human_count,
+    human_number,
+    human_seconds,
+    printable,
+    worst_case,
+)
 from clustersplit_cli.reports.mmd.summary import MMDReport, PairSummary
 from clustersplit_cli.reports.terminal import Row, render_notices, render_rows, show
 
@@ -77,13 +83,11 @@ def _validity(report: MMDReport) -> Row | None:
         return None
     apart, outside = found.train_val, (found.train_evaluation, found.val_evaluation)
     farthest = max((value for value in outside if value is not None), default=None)
-    said = "" if apart is None else f" ({human_number(apart, 3)})"
-    there = "" if farthest is None else f" ({human_number(farthest, 3)})"
-    if found.valid:
-        words = f"validation is farther from training{said} than the evaluation rows are from either{there}"
-        return Row("worst case", ("check passed", words), "bold green")
-    words = f"the evaluation rows are farther{there} than validation is from training{said}"
-    return Row("worst case", ("check failed", words), "bold red")
+    said, why = worst_case(
+        passed=found.valid, between=apart, farthest=farthest, rows="the evaluation rows are"
+    )
+    style = "bold green" if found.valid else "bold red"
+    return Row("worst case", (said.removeprefix("worst-case "), why), style)
 
 
 def _test(report: MMDReport) -> Row | None:
