@@ -256,9 +256,8 @@ def conclusion(pool: Pool) -> list[str]:
         f"the unseen domain by {_both(both, lambda found: span(found.gain))} points (95 % intervals in "
         f"brackets): "
         f"{_both(both, lambda found: verdict(found.gain))}.",
-        "**Retraining** the chosen setting on all development rows brings back most of what was lost: "
-        "the gains "
-        f"are then {_both(both, lambda found: span(found.retrained))} points.",
+        "**Retraining** the chosen setting on all development rows takes the price of the changed T away: "
+        f"the changes are then {_both(both, lambda found: span(found.retrained))} points.",
         "**Ranking.** The rank correlation of validation and test accuracy over settings differs from "
         "that on a "
         f"random split by {_both(both, lambda found: span(found.rank_correlation, 2))}.",
