@@ -259,6 +259,27 @@ def test_the_command_writes_the_files_that_stream_writes_and_verifies(
     )
 
 
+def test_rows_that_look_like_a_target_are_the_same_on_a_cluster_on_stream_and_in_memory(
+    table: Path, running: Any, tmp_path: Path
+) -> None:
+    field = tmp_path / "field.parquet"
+    rows = pq.read_table(table).slice(0, 150)
+    pq.write_table(rows, field)
+    engines = {
+        "local": ["--engine", "local"],
+        "stream": ["--engine", "stream"],
+        "dask": ["--engine", "dask", "--scheduler", running.address],
+    }
+    aim = ["--nystrom", "60", "--target", str(field), "--aim", "lookalike", "--effort", "fast", "--quiet"]
+    found = []
+    for name, words in engines.items():
+        assert run(["split", str(table), *aim, *words, "--out", str(tmp_path / name)]) == 0
+        found.append(np.load(tmp_path / name / "val.npy").tolist())
+        stated = json.loads((tmp_path / name / "report.json").read_text())["target"]
+        assert stated["certificate"]["status"] == "optimal"
+    assert found[0] == found[1] == found[2]
+
+
 def test_sizes_of_folds_and_their_verification_are_those_of_one_process(
     table: Path, running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
