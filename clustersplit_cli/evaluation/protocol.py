@@ -115,6 +115,10 @@ def prepare(
                 name = f"{round_.place}-{round_.repeat}"
                 kept = store.load_arrays(name) or {}
                 splits = []
+                if levels and REACH not in kept:  # first, since a target may be refused
+                    splitter = splitter or Splitter(arena, place, options, folds, stack)
+                    kept[REACH] = _reach_as_array(splitter.reach(round_))
+                    store.keep_arrays(name, kept)
                 for number, strategy in enumerate(steps):
                     progress("splitting", len(contests) * len(steps) + number, total)
                     found = unpacked(strategy, kept, len(round_.development))
@@ -124,10 +128,6 @@ def prepare(
                         kept |= packed(found)
                         store.keep_arrays(name, kept)
                     splits.append(found)
-                if levels and REACH not in kept:
-                    splitter = splitter or Splitter(arena, place, options, folds, stack)
-                    kept[REACH] = _reach_as_array(splitter.reach(round_))
-                    store.keep_arrays(name, kept)
                 settings = tuple(draw_settings(space, round_, search))
                 contest = _contest(round_, settings, splits, refit=refit)
                 contests.append(_with_slope(contest, levels, kept))

@@ -83,7 +83,7 @@ def evaluate(
     adapt = plan.command is not None and plan.command.asks_for("adapt")
     rounds = make_rounds(arena, plan.domains, plan.repeats, options.seed, adapt=adapt)
     strategies, notices = _strategies(plan, len(arena.names) - bool(rounds))
-    rounds += target_rounds(arena, plan.repeats, options.seed)
+    rounds = [*target_rounds(arena, plan.repeats, options.seed), *rounds]  # it may be refused
     notices += _untested(arena, rounds)
     space = plan.space or probe_space(plan.probe or "")
     with TrialStore(directory, asked(dataset, options, plan), resume=resume, force=force) as store:

@@ -200,8 +200,8 @@ class Splitter:
 
     def reach(self, round_: Round) -> Reach:
         """Measure how far E is, without its labels."""
-        context, best = self._found(round_)
         target = self._target(round_)
+        context, best = self._found(round_)
         whole, _, _ = target.distances(best.members).roots()
         return Reach(whole, target.test.p_value, Scale(context.random_baseline().mean, best.measured.mmd))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -160,6 +162,19 @@ def test_accuracy_is_estimated_on_a_target_without_labels_or_domains(
     pq.write_table(table.filter(is_art).select(table.column_names[:1]), "field.parquet")
     code, _, err = evaluate(*given, "--force")
     assert code == 2, err
+
+
+def test_a_target_that_no_row_is_near_to_is_refused_and_leaves_nothing(
+    evaluate: Callable[..., tuple[int, str, str]], table: Any, files: Callable[[], set[str]]
+) -> None:
+    features = table.drop(["label", "domain"])
+    far = [pc.add(column, 1000.0) if pa.types.is_floating(column.type) else column for column in features]
+    pq.write_table(pa.table(far, names=features.column_names), "far.parquet")
+    before = files()
+    code, _, err = evaluate(*FEW, "--curve", "--target", "far.parquet")
+    assert code == 2
+    assert err.startswith("error: no row is near the target far.parquet")
+    assert files() == before
 
 
 def test_a_command_may_weigh_validation_rows_and_needs_no_labels_of_a_target(

@@ -190,9 +190,9 @@ def test_targets_and_known_domains_are_evaluated_together_and_go_on_from_what_is
     given: dict[str, Any] = {"strategies": ["random:joint", "weighted"], "curve": True, "refit": False}
     report = run(dataset, tmp_path / "out", **given)
     assert report.curve is not None
-    assert [found.domain for found in report.curve.domains] == ["p", "q", "r", "field"]
+    assert [found.domain for found in report.curve.domains] == ["field", "p", "q", "r"]
     assert {run.domain for run in report.runs} == {"p", "q", "r"}
-    field = report.curve.domains[-1]
+    field = report.curve.domains[0]
     errors = [found.expected - found.observed for found in report.curve.domains if found.observed is not None]
     assert field.error >= np.sqrt(np.mean(np.square(errors))) - 1e-12
     before = (tmp_path / "out" / "trials.jsonl").read_bytes()
