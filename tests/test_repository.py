@@ -237,6 +237,39 @@ def test_every_class_has_a_name_of_its_own() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+TAKES_FUNCTIONS = {
+    "core/assignment/prices": "rows are counted wherever they are",
+    "core/assignment/thresholds": "rows are counted wherever they are",
+    "core/baselines": "draws where cells hang together",
+    "core/duplicates": "rows are compared wherever they are",
+    "core/geometry/factored": "blocks of factors, read or made anew",
+    "core/geometry/spectrum": "factors along directions",
+    "core/matching": "a product with the kernel",
+    "core/mmd": "tiles of the kernel and what to sum of them; progress",
+    "core/near_duplicates": "tiles of the kernel",
+    "core/parallel": "work for a pool",
+    "pipeline/background": "work beside the search",
+    "pipeline/compare": "a table of strategies",
+    "pipeline/context": "values that are made when they are asked for",
+    "pipeline/inspect": "work that is timed; widths by rule",
+}
+"""Where functions are handed over: operators or work. Stages return values and call back progress alone."""
+
+
+def test_functions_are_handed_over_where_that_is_listed() -> None:
+    taking = set()
+    for room in ("core", "pipeline"):
+        for path in modules(room):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                annotation = getattr(node, "annotation", None)
+                if annotation is not None and "Callable" in ast.unparse(annotation):
+                    taking.add(path.relative_to(PACKAGE).with_suffix("").as_posix())
+    listed = {name for name in taking if any(name.startswith(place) for place in TAKES_FUNCTIONS)}
+    assert taking - listed == set()
+    unused = {place for place in TAKES_FUNCTIONS if not any(name.startswith(place) for name in taking)}
+    assert unused == set()
+
+
 def test_hardly_anybody_asks_what_class_a_geometry_is() -> None:
     asked = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.corpus.commands import COMMANDS
+from tests.corpus.compare import comparison
 from tests.corpus.record import digest, record
 
 UNDECIDED = {"split-narrow"}
@@ -34,3 +35,25 @@ def test_a_command_gives_what_it_gave(name: str, expected: dict[str, Any]) -> No
     if name in UNDECIDED:
         assert list(found.pop("files")) == list(wanted.pop("files"))
     assert found == wanted
+
+
+def test_a_comparison_names_files_numbers_values_and_keys() -> None:
+    report = {"objective": {"psi": 2.0}, "winner": "random-0", "old": 1}
+    one = {"exit": 0, "files": {"out/val.npy": "aa", "out/report.json": report}}
+    checks = [{"name": "MMD", "status": "ok"}]
+    changed = {"objective": {"psi": 2.5}, "winner": "random-1", "new": 1}
+    other = {"exit": 0, "files": {"out/val.npy": "bb", "out/report.json": changed}}
+    same = {"exit": 0, "files": {}, "verify": {"stdout": {"checks": checks}}}
+    more = {
+        "exit": 0,
+        "files": {},
+        "verify": {"stdout": {"checks": [{"name": "x", "status": "ok"}, *checks]}},
+    }
+    lines = list(comparison({"split": one, "kfold": same}, {"split": other, "kfold": more}))
+    assert lines == [
+        "split: files out/val.npy; 1 numbers up to 0.2 apart (files/out/report.json/objective/psi); "
+        "files/out/report.json/winner random-0 -> random-1",
+        "equal but for keys: kfold",
+        "new keys: report.json.new, verify.stdout.checks.x",
+        "keys that are gone: report.json.old",
+    ]
