@@ -189,6 +189,80 @@ def test_the_page_on_verify_lists_exactly_what_cannot_be_told() -> None:
     assert sorted(listed) == sorted(UNCHECKED)
 
 
+SMALL = ("--effort", "fast", "--restarts", "2", "--threads", "1")
+BASELINES = {"greedy": (), "leave-one-domain-out": ("--leave", "art")}
+MORE_RUNS = {
+    "n splits": ("split", "feats.parquet", "--n-splits", "2", *SMALL),
+    **{name: ("baseline", name, "feats.parquet", *more) for name, more in BASELINES.items()},
+}
+PASSES: dict[str, list[tuple[str, str, Any]]] = {
+    "split": [
+        ("tool.*", "tool.numpy", "9.9"),
+        ("timing.*", "timing.steps.read", 1e6),
+        ("plan.bytes", "plan.bytes", 1),
+        ("plan.reason", "plan.reason", "because"),
+        ("plan.seconds", "plan.seconds", 1e6),
+        ("plan.rank", "plan.rank", 3),
+        ("config.features", "config.features", "./feats.parquet"),
+        ("config.threads", "config.threads", 64),
+        ("config.max_iter", "config.max_iter", 7),
+        ("config.solver", "config.solver", "cbc"),
+        ("config.certify", "config.certify", "always"),
+        ("config.bound", "config.bound", "always"),
+        ("config.drop_invalid", "config.drop_invalid", True),
+        ("restarts[].start", "restarts.1.start", "another"),
+        ("restarts[].iterations", "restarts.1.iterations", 0),
+        ("restarts[].converged", "restarts.1.converged", False),
+        ("restarts[].trace[]", "restarts.1.trace.0", 1e6),
+    ],
+    "groups": [("search.programs.*", "search.programs.solved", 10**6)],
+    "stream": [
+        ("config.restarts", "config.restarts", 9),
+        ("config.passes", "config.passes", 60),
+        ("engine.workers", "engine.workers", 9),
+        ("engine.shards", "engine.shards", 9),
+        ("engine.sample_rows", "engine.sample_rows", 9),
+        ("engine.passes", "engine.passes", 5),
+        ("engine.factors", "engine.factors", "recompute"),
+        ("engine.factor_bytes", "engine.factor_bytes", 9),
+        ("engine.source_bytes", "engine.source_bytes", 9),
+        ("engine.spill_bytes", "engine.spill_bytes", 9),
+        ("engine.rows_per_second", "engine.rows_per_second", 9.0),
+    ],
+    "n splits": [("config.n_splits", "config.n_splits", 3)],
+    "greedy": [("config.strategy", "config.strategy", "nearest-neighbours")],
+    "leave-one-domain-out": [("config.leave", "config.leave", "photo")],
+}
+"""Of every run: an entry of the list, a place, and a value that verify takes there for the true one."""
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_nothing_is_listed_as_what_cannot_be_told_that_always_is(
+    kind: str, copied: Callable[[str], Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("run/report.json")
+    if kind in MORE_RUNS:
+        copied("split")
+        path = Path("more/report.json")
+        assert run([*MORE_RUNS[kind], "--out", "more", "--quiet"]) == 0, capsys.readouterr().err
+        if not path.exists():
+            path = Path("more/split_0/report.json")
+        report: Report = json.loads(path.read_text("utf-8"))
+    else:
+        report = copied(kind)
+    for entry, name, value in PASSES[kind]:
+        place = tuple(int(word) if word.isdigit() else word for word in name.split("."))
+        holder, last = at(report, place)
+        assert holder[last] != value, name
+        assert re.fullmatch(re.escape(entry).replace(r"\*", ".*"), kind_of(place)), name
+        path.write_text(tampered(report, place, value), encoding="utf-8")
+        assert run(["verify", str(path.parent), "--quiet"]) == 0, (name, capsys.readouterr().err)
+
+
+def test_every_entry_of_what_cannot_be_told_has_a_change_that_passes() -> None:
+    assert sorted(entry for found in PASSES.values() for entry, _, _ in found) == sorted(UNCHECKED)
+
+
 @pytest.mark.parametrize("kind", ["kfold", "parts", "split", "nystrom", "groups"])
 def test_numbers_of_any_partition_are_compared_with_their_definition(
     kind: str, copied: Callable[[str], Report], capsys: pytest.CaptureFixture[str]
