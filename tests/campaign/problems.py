@@ -23,10 +23,12 @@ FAMILIES = (
     *("target", "drawn", "duplicates"),
 )
 WITHOUT_WIDTH = ("linear", "cosine", "tanimoto")
-IN_PIECES = ("split", "tolerance", "balanced", "families", "parts", "folds", "graded")
+IN_PIECES = ("split", "tolerance", "balanced", "parts", "folds", "graded")
 """What is also asked of an engine that reads the rows in pieces."""
 AUTO = ("keep-together", "duplicates")
 """Whole units, which may need more tolerance than there is."""
+REFUSALS = ("constant", "the same", "zero", "length", "differ by too little", "needs all rows in memory")
+"""Words of the errors with which rows are refused that a kernel, a scale or an engine has no number for."""
 SHARES = (
     ("0.5", "0.5"),
     ("0.7", "0.3"),
@@ -38,6 +40,8 @@ PARTED = ("parts", "folds", "drawn")
 """Into more than two parts."""
 CLOSE = {"float32": 2e-6, "float64": 1e-8}
 """How near numbers come to their definition in float64, by the type of the features that the kernel keeps."""
+OF_FACTORS = 1e-4
+"""The same of kernels that are held as factors, in float32, with every row a landmark."""
 SAME = {"float32": 2e-6, "float64": 1e-9}
 """Psi within this share of the scatter of the best is the best."""
 CANCELS = {"float32": 0.02, "float64": 1e-6}
@@ -89,7 +93,8 @@ class Problem:
     @property
     def close(self) -> float:
         """How near numbers are to their definition."""
-        return CLOSE[self.x.dtype.name]
+        is_factored = self.engine != "local" and self.kernel != "linear"
+        return OF_FACTORS if is_factored else CLOSE[self.x.dtype.name]
 
     @property
     def n(self) -> int:
@@ -305,9 +310,7 @@ def examine(seed: int, number: int, place: Path) -> Outcome:
     except ZeroDivisionError:
         return outcome
     if result.code not in (0, 3):
-        is_refusal = result.code == 2 and any(
-            word in result.err for word in ("constant", "the same", "zero", "length")
-        )
+        is_refusal = result.code == 2 and any(word in result.err for word in REFUSALS)
         if not is_refusal:
             outcome.add(f"{problem.kind}: exit {result.code} on a sound problem", result.err[-400:])
         return outcome
@@ -636,10 +639,10 @@ def _compare_with_best(
     size = max(oracle.scatter(K, np.arange(problem.n)), 1e-12)
     reached = oracle.psi(K, parts)
     if report["graded"] is not None:  # the search ended elsewhere
-        if reached < best - 1e-6 * size:
+        if reached < best - max(1e-6, problem.close) * size:
             outcome.add("graded: better than the best", f"{reached!r} {best!r}")
         reached = report["graded"]["best_psi"]
-    if reached < best - 1e-6 * size:
+    if reached < best - max(1e-6, problem.close) * size:
         outcome.add(f"{problem.kind}: better than the best", f"{reached!r} {best!r}")
     is_large = " beyond enumeration" if problem.n > 12 else ""
     is_large += " in pieces" if problem.engine != "local" else ""
