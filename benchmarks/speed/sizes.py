@@ -32,7 +32,8 @@ ASKED = {
 }
 """The command, its options, and how many splits it may take."""
 HEAD = (
-    *("rows", "kernel", "what", "held as", "processor s", "clock s", "peak GB", "to the bare kernel"),
+    *("rows", "kernel", "what", "held as", "processor s", "clock s", "planned s", "peak GB"),
+    "to the bare kernel",
     *("to a split", "at most"),
 )
 
@@ -90,6 +91,7 @@ def measured(folder: Path, n: int, d: int, kernels: list[str], repeats: int) -> 
             yield [
                 *(f"{n:,}", kernel, what, plan["geometry"] + (f", {width:,}" if width else "")),
                 *(f"{spent:.1f}", f"{harness.median([ran.seconds for ran in runs]):.1f}"),
+                f"{plan['seconds']:.1f}",
                 *(f"{runs[0].peak / 1e9:.2f}", f"{spent / limit:.2f}"),
                 *(f"{spent / split:.2f}", "" if most is None else f"{most:g}"),
             ]
@@ -105,7 +107,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="replace these lines in docs/benchmarks.md")
     asked = parser.parse_args()
-    head = [f"| {' | '.join(HEAD)} |", "| ---: | --- | --- | --- |" + 6 * " ---: |"]
+    head = [f"| {' | '.join(HEAD)} |", "| ---: | --- | --- | --- |" + 7 * " ---: |"]
     print("\n".join(head))
     with harness.workspace() as folder:
         for n in map(int, asked.rows.split(",")):

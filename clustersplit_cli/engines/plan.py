@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -100,6 +100,16 @@ class MemoryPlan:
     seconds: float | None = None
     rank: int | None = None
     residual: float = 0.0
+
+    def of_parts(self, k: int) -> MemoryPlan:
+        """The same for so many parts, which take longer than a split in two."""
+        if k == 2 or self.seconds is None:
+            return self
+        return replace(self, seconds=self.seconds * (1.0 + k / PARTS_PER_SPLIT))
+
+
+PARTS_PER_SPLIT = 4
+"""So many parts take the time of one split more."""
 
 
 @dataclass(frozen=True)

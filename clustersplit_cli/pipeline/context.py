@@ -156,12 +156,13 @@ def plan_local(
     ----------
     memory : the plan that the sizes alone gave, if it has been made.
     """
+    into = into or PartitionOptions()
     memory, tried = memory or plan(dataset.extent, options), None
     assert memory is not None
     # Where there is a target, its rows are compared through the kernel itself.
     if options.nystrom == "auto" and not options.is_linear and dataset.target is None:
-        tried = _try_factors(dataset, options, workers, into or PartitionOptions())
-    return tried or memory
+        tried = _try_factors(dataset, options, workers, into)
+    return (tried or memory).of_parts(len(into.shares(options)))
 
 
 def _try_factors(

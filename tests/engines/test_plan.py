@@ -120,6 +120,9 @@ def test_a_kernel_that_fits_and_takes_long_is_approximated() -> None:
     assert exact.geometry == "dense"
     assert exact.seconds is not None and plan.seconds is not None
     assert exact.seconds > 3 * plan.seconds
+    five = plan.of_parts(5)
+    assert five.seconds is not None and 2 * plan.seconds < five.seconds < 3 * plan.seconds
+    assert plan.of_parts(2) == plan
     assert plan_memory(work(25_000, 512), is_linear=False, nystrom="auto", budget=16 * GB).geometry == "dense"
 
 
