@@ -123,7 +123,6 @@ class Output:
         text = render_json(result.report)
         to = Destination(
             self.directory,
-            sys.stdout.buffer,
             text,
             self._page(text, result),
             self.formats,

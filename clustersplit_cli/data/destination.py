@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,20 +49,24 @@ class Destination:
 
     Attributes
     ----------
-    directory : None where validation rows go to `stream` as text, and nothing else is written.
+    directory : None where validation rows go to standard output as text, and nothing else is written.
     report, page : the texts of `report.json`, and of `report.html` if there is to be one.
     source, annotate : the input, and where a copy of it goes that says every row's part.
     force : replace an earlier run.
     """
 
     directory: Path | None
-    stream: BinaryIO
     report: str
     page: str | None
     formats: tuple[str, ...]
     source: Path
     annotate: Path | None
     force: bool
+
+    @property
+    def stream(self) -> BinaryIO:
+        """Standard output; what a notebook puts in its place takes no bytes, so it is asked for only here."""
+        return sys.stdout.buffer
 
 
 def output_error(path: Path | str, error: OSError) -> OutputError:

@@ -51,6 +51,7 @@ def in_python_words(**names: str) -> Iterator[None]:
             raise
         hint = None if error.hint is None else python_words(error.hint, names)
         told = InvalidArgumentError(python_words(error.message, names), hint=hint)
+        told.exit_code = error.exit_code
     else:
         return
     raise told from None

@@ -167,7 +167,7 @@ CASES = [
     ("good.parquet --rounding up", 2, ["--rounding 'up' is unknown"], "nearest, balanced"),
     ("good.parquet --solver glpk", 2, ["--solver 'glpk' is unknown"], "auto, cbc"),
     ("good.parquet --certify maybe", 2, ["--certify 'maybe' is unknown"], "auto, always, never"),
-    ("good.parquet --format csv", 2, ["unknown output format 'csv'"], "npy, txt, parquet"),
+    ("good.parquet --format xml", 2, ["unknown output format 'xml'"], "npy, txt, csv, parquet, json"),
     ("good.parquet --memory lots", 2, ["--memory 'lots' is not a size"], "--memory 8GB"),
     ("good.parquet --memory 1MB", 2, ["20 rows of 3 features", "budget of 0.001 GB"], "allow --memory"),
     ("good.parquet --out -", 2, ["--out - writes text, not npy"], "--out - --format txt"),

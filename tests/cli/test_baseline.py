@@ -107,7 +107,7 @@ def test_a_domain_is_compared_with_random_splits_of_its_size(baseline: Baseline,
     columns = {"f0": rng.normal(size=200), "f1": rng.normal(size=200), "domain": np.arange(200) % 10 > 0}
     pq.write_table(pa.table(columns), folder / "same.parquet")
     words = ("leave-one-domain-out", "same.parquet", "--stratify", "none", "--domain", "domain")
-    code, _, err = baseline(*words, "--h", "0.02", "--leave", "True", "--out", "left")
+    code, _, err = baseline(*words, "--h", "0.02", "--leave", "True", "--out", "left", "--verbose")
     assert code == 0, err
     assert "splits of the same size" in err
     report = report_of("left")

@@ -280,7 +280,7 @@ def test_verify_finds_folds_that_do_not_agree(call: Call) -> None:
     np.save("run/fold_0/val.npy", np.append(first, second[0]))
     code, said = call("verify", "run")
     assert code == 1
-    assert "failed  rows complete" in said
+    assert "failed  parts disjoint" in said
 
 
 @pytest.mark.parametrize("words", [("--k", 1), ("--k", "many"), ("--k", 500), ("--k", 3, "--out", "-")])

@@ -133,7 +133,7 @@ def test_the_bar_disappears_before_an_error_is_shown(watch: Callable[..., Seen])
     seen = watch("feats.parquet", CLUSTERSPLIT_CBC="/nowhere/cbc")
     assert seen.code == 4
     assert [frame for frame in seen.frames if "━" in frame]
-    assert [line.split(":")[0] for line in seen.screen] == ["kernel", "error", "hint"]
+    assert [line.split(":")[0] for line in seen.screen] == ["error", "hint"]
     assert "\x1b[31;1merror:\x1b[0m" in seen.sent
 
 

@@ -437,8 +437,8 @@ def test_annotate_adds_the_side_of_every_row(report: Any, folder: Path, table: p
 def test_the_annotation_and_the_directory_appear_together_or_not_at_all(
     split: Split, files: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clustersplit_cli.cli import output
     from clustersplit_cli.data.destination import output_error
+    from clustersplit_cli.pipeline.local import output
 
     def full(*arguments: Any, **options: Any) -> None:
         raise output_error("feats_split", OSError(errno.ENOSPC, "full"))

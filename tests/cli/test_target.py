@@ -220,7 +220,7 @@ def test_python_gives_what_the_command_gives(split: Callable[..., dict[str, Any]
         next(ClusterShuffleSplit(2, **quick).split(X, y))
     with pytest.raises(ValueError, match="target has 3 features and X has 4"):
         cluster_split(X, y, target=E[:, :3])
-    with pytest.raises(ValueError, match="aim nearest needs the rows of a target"):
+    with pytest.raises(ValueError, match="aim='nearest' needs the rows of a target"):
         cluster_split(X, y, aim="nearest")
 
 

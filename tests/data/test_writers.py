@@ -126,7 +126,7 @@ def test_an_empty_part_is_an_empty_file_in_every_format(tmp_path: Path) -> None:
 def test_unknown_formats_are_a_usage_error(tmp_path: Path, formats: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         _write(tmp_path / "run", *formats)
-    assert caught.value.hint == "use one or more of npy, txt, parquet"
+    assert caught.value.hint == "use one or more of npy, txt, csv, parquet, json"
     assert list(tmp_path.iterdir()) == []
 
 

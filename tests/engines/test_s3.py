@@ -97,7 +97,7 @@ def test_a_run_from_a_url_verifies(server: str, tmp_path: Path) -> None:
 def test_the_local_engine_says_that_it_reads_files(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["split", url(server, "tables/one"), *COMMON, "--engine", "local"]) == 2
     assert "the local engine reads files, not URLs" in capsys.readouterr().err
-    assert run(["kfold", url(server, "tables/one")]) == 2
+    assert run(["kfold", url(server, "tables/one"), "--engine", "local"]) == 2
 
 
 def test_a_server_that_does_not_answer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
