@@ -97,7 +97,8 @@ class LocalSplit(LocalContext):
 
     def _make_low_rank(self) -> LowRankKernel:
         geometry = self.problem.geometry
-        low_rank = make_low_rank(geometry, self.streams.low_rank, landmarks_in_two(geometry.n))
+        # A copy of the stream, so that the bound is the same whether or not a search came first.
+        low_rank = make_low_rank(geometry, deepcopy(self.streams.low_rank), landmarks_in_two(geometry.n))
         # The search and the bound look along the same directions, unless there are several families of cells.
         if not self.requirements.separates:
             return low_rank
@@ -120,7 +121,9 @@ class LocalSplit(LocalContext):
         coupling, over_rows = self.coupling, self.requirements.units is None
         return CoupledSearch(
             coupling,
-            self.low_rank() if over_rows else make_low_rank(coupling.problem.geometry, self.streams.low_rank),
+            self.low_rank()
+            if over_rows
+            else make_low_rank(coupling.problem.geometry, deepcopy(self.streams.low_rank)),
             options.restarts,
             options.max_iter,
             effort,
