@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "evaluation.md"
 KEPT = Path(__file__).with_name("curve.json")
 NAMES = {
     "heart_hospitals": "heart",
-    "mnist_usps": "MNIST, USPS",
+    "mnist_usps": "MNIST and USPS",
     "fsdd_logmel800": "speech",
     "gas_drift": "gas",
     "pacs_effnetlite0": "PACS",
@@ -113,8 +113,19 @@ def rounded(value: Any) -> Any:
 
 def keep(found: dict[str, Any]) -> None:
     """Write what was found: one line for every run, so that changes can be read."""
-    text = json.dumps({"about": ABOUT, "datasets": found}, indent=1, ensure_ascii=False)
-    KEPT.write_text(text + "\n", encoding="utf-8")
+    datasets = []
+    for name, kept in found.items():
+        content = ",\n".join(f"  {json.dumps(key)}: {in_lines(value)}" for key, value in kept.items())
+        datasets.append(f" {json.dumps(name)}: {{\n{content}\n }}")
+    text = f'{{"about": {json.dumps(ABOUT)},\n"datasets": {{\n' + ",\n".join(datasets) + "\n}}\n"
+    KEPT.write_text(text, encoding="utf-8")
+
+
+def in_lines(value: Any) -> str:
+    """JSON with one line for every entry of a list of objects."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n   " + ",\n   ".join(json.dumps(each) for each in value) + "\n  ]"
+    return json.dumps(value)
 
 
 def pair(found: dict[str, float | None] | None, sign: str = "") -> str:
@@ -147,6 +158,9 @@ def table(found: dict[str, Any]) -> list[str]:
 
 def coverage(found: dict[str, Any]) -> str:
     """How often the accuracy that was found lies within what the curve states."""
+    names = [name for name in NAMES if name in found]
+    parts = {name: found[name]["every_row"] for name in names if found[name]["every_row"] > 1}
+    thinner = [f"of {NAMES[name]} one row in {step} was taken" for name, step in parts.items()]
     curves = [each for dataset in found.values() for each in dataset["curve"]["domains"]]
     off = [abs(each["expected"] - each["observed"]) / each["error"] for each in curves]
     within = [sum(value <= errors for value in off) for errors in (1, 2)]
@@ -154,9 +168,16 @@ def coverage(found: dict[str, Any]) -> str:
     return (
         f"Of {len(curves)} domains, {within[0]} have the accuracy that the curve gives within one stated "
         f"error and {within[1]} within two; {beyond} lie beyond the hardest split. "
+        f"Repeats: {', '.join(f'{NAMES[name]} {repeats(found[name])}' for name in names)}. "
+        f"{', '.join(thinner).capitalize()}{'. ' if thinner else ''}"
         f"{sum(dataset['trials'] for dataset in found.values()):,} trainings, "
         f"{sum(dataset['failed'] for dataset in found.values())} failed."
     )
+
+
+def repeats(found: dict[str, Any]) -> int:
+    """How often every domain of a dataset was left out."""
+    return len({run["repeat"] for run in found["runs"]})
 
 
 def main() -> int:

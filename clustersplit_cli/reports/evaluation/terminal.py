@@ -113,7 +113,7 @@ def training_rows(report: EvaluationReport) -> list[list[str]]:
 
 def curve_rows(curve: Curve) -> list[list[str]]:
     """Accuracy of the random reference's choice at every severity, and what it says of E: one row per E."""
-    levels = [f"severity {level:g}" for level in curve.levels]
+    levels = [f"at {level:g}" for level in curve.levels]
     rows = [["evaluation domain", *levels, "severity of E", "expected", "observed"]]
     for found in curve.domains:
         rows.append(
