@@ -55,10 +55,15 @@ def prepare() -> None:
     sys.meta_path.insert(0, _NoPandas())
 
 
-def leave(code: int) -> NoReturn:
-    """End the process; after a signal at once, without waiting for threads that are still at work."""
+def leave(code: int, message: str | None = None) -> NoReturn:
+    """End the process; after a signal at once, without waiting for threads that are still at work.
+
+    Parameters
+    ----------
+    message : what to tell of a signal, if nothing has been said of it.
+    """
     if code in [128 + number for number in _ENDING]:
-        _end(code)
+        _end(code, message)
     gc.freeze()  # spares the interpreter a last look for cycles among all modules and programs
     raise SystemExit(code)
 

@@ -210,3 +210,27 @@ def test_a_command_at_work_ends_within_two_seconds(
     assert wrong.startswith("error: interrupted" if polite else "error: stopped by SIGTERM")
     assert hint.startswith("hint: what is finished" if is_resumable else "hint: no half-written")
     check_nothing_is_left(folder, "rows.parquet", *(["out"] if is_resumable else []))
+
+
+STARTING = """
+import os, sys
+class SignalOnImport:
+    def find_spec(self, name, path, target=None):
+        if name == "clustersplit_cli.cli.app":
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, SignalOnImport())
+from clustersplit_cli.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [INTERRUPT, TERMINATE], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_while_the_program_is_imported_ends_it_in_words(sent: signal.Signals, code: int) -> None:
+    script = STARTING.format(number=int(sent))
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    said = done.stderr.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["error", "hint"], done.stderr
+    assert done.stdout == ""
