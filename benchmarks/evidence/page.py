@@ -33,8 +33,8 @@ STRATEGIES = {
     "cluster-rbf:worst": "cluster, rbf, by the worst domain",
     "cluster-rbf:worst-gap": "cluster, rbf, by worst and gap",
     "cluster-linear:raw": "cluster, linear, raw features",
-    "cluster-linear:label": "cluster, linear, label cells",
-    "cluster-rbf:label": "cluster, rbf, label cells",
+    "cluster-linear:label": "cluster, linear, probes with label cells",
+    "cluster-rbf:label": "cluster, rbf, probes with label cells",
     "weighted": "random, weighted by the target",
     "target-lookalike": "rows that look like the target",
     "target-nearest": "rows distributed like the target",
@@ -79,6 +79,14 @@ def apart(pool: Pool) -> dict[str, Pool]:
     }
 
 
+def by_cells(pool: Pool) -> dict[str, Pool]:
+    """The studies with joint cells, the default, and those with label cells, CORAL's."""
+    return {
+        f"{cells} cells": Pool([study for study in pool.studies if study.cells == cells])
+        for cells in ("joint", "label")
+    }
+
+
 def table(pool: Pool) -> list[str]:
     """Every strategy over all studies that had it; the kernels also for networks and frozen features."""
     lines = [
@@ -89,7 +97,8 @@ def table(pool: Pool) -> list[str]:
     for strategy, words in STRATEGIES.items():
         parts = [(words, pool)]
         if strategy in KERNELS:
-            parts += [(f"- {words}: {kind}", part) for kind, part in apart(pool).items()]
+            divided = {**by_cells(pool), **apart(pool)}
+            parts += [(f"- {words}: {kind}", part) for kind, part in divided.items()]
         for name, part in parts:
             if part.having(strategy, "gain", "gap_gain"):
                 lines.append(_line(name, part.pooled(strategy)))
@@ -125,7 +134,8 @@ def verdict(found: Interval) -> str:
 
 
 def readme_rows(pool: Pool) -> list[str]:
-    """One row per dataset, and one for everything."""
+    """One row per dataset, and one for everything; of joint cells, the default."""
+    label, pool = by_cells(pool)["label cells"], by_cells(pool)["joint cells"]
     lines = [
         "| data | models | trainings | gain of `--kernel rbf` | gain of `--kernel linear` "
         "| gain of a perfect choice |",
@@ -138,13 +148,17 @@ def readme_rows(pool: Pool) -> list[str]:
             named = f"{words}, {studies[0].domains} domains"
             lines.append(f"| {named} | {', '.join(kinds)} | {_gains(Pool(studies))} |")
     lines.append(f"| all {len(pool.studies)} studies | | {_gains(pool)} |")
-    random, found = pool.interval("random", "optimism_itself"), pool.pooled("cluster-rbf")
-    return [
-        *lines,
-        "",
+    found = pool.pooled("cluster-rbf")
+    text = [
         f"Retrained on all development rows, the setting chosen with `--kernel rbf` changes accuracy by "
-        f"{span(found.retrained)} points. {_promise(random, found.optimism)}",
+        f"{span(found.retrained)} points.",
+        f"With label-only cells, which the paper has with CORAL, the gain is "
+        f"{span(label.pooled('cluster-rbf').gain)} points, because the training set no longer covers the "
+        f"data, and "
+        f"retrained {span(label.pooled('cluster-rbf').retrained)}.",
+        _promise(pool.interval("random", "optimism_itself"), found.optimism),
     ]
+    return [*lines, "", " ".join(line for line in text if line)]
 
 
 def _promise(random: Interval | None, less: Interval | None) -> str:
@@ -177,7 +191,7 @@ def figure(pool: Pool) -> str:
     rows = [(words_of(study), study) for study in studies]
     width, left, top, step = 860, 250, 64, 30
     height = top + step * (len(rows) + 2) + 60
-    low, high = -20.0, 15.0
+    low, high = -25.0, 15.0
 
     def x(value: float) -> float:
         return round(left + (width - left - 30) * (min(max(value, low), high) - low) / (high - low), 1)
@@ -246,6 +260,11 @@ def _mark(
 def conclusion(pool: Pool) -> list[str]:
     """Five sentences."""
     both = {kernel: pool.pooled(strategy) for strategy, kernel in KERNELS.items()}
+    cells = {
+        name: {kernel: part.pooled(strategy) for strategy, kernel in KERNELS.items()}
+        for name, part in by_cells(pool).items()
+    }
+    joint, label = cells["joint cells"], cells["label cells"]
     networks = apart(pool)["whole networks"]
     total = sum(study.trainings for study in pool.studies)
     datasets = len({study.dataset for study in pool.studies})
@@ -253,9 +272,12 @@ def conclusion(pool: Pool) -> list[str]:
     lines = [
         f"**The choice.** Over {count}, choosing on a cluster split instead of a random one changed the "
         f"accuracy on "
-        f"the unseen domain by {_both(both, lambda found: span(found.gain))} points (95 % intervals in "
-        f"brackets): "
-        f"{_both(both, lambda found: verdict(found.gain))}.",
+        f"the unseen domain by {_both(joint, lambda found: span(found.gain))} points with joint cells, "
+        f"the default "
+        f"(95 % intervals in brackets): {_both(joint, lambda found: verdict(found.gain))}; and by "
+        f"{_both(label, lambda found: span(found.gain))} points with label cells, where T no longer "
+        f"covers the data: "
+        f"{_both(label, lambda found: verdict(found.gain))}.",
         "**Retraining** the chosen setting on all development rows takes the price of the changed T away: "
         f"the changes are then {_both(both, lambda found: span(found.retrained))} points.",
         "**Ranking.** The rank correlation of validation and test accuracy over settings differs from "
@@ -309,12 +331,14 @@ def _ruled_out(networks: Pool, found: dict[str, Pooled]) -> str:
     own = {study.dataset for study in networks.studies if study.models in PAPER}
     if len(own) < ENOUGH:
         return "these runs are too few to say anything of that"
-    top = {kernel: pooled.share.high if pooled.share else WHOLE for kernel, pooled in found.items()}
-    if all(high < HALF for high in top.values()):
-        return "these runs rule out even half of that"
-    if all(high < WHOLE for high in top.values()):
-        return "these runs rule that out, but not half of it"
-    return "these runs are too few to rule that out"
+    return f"on these datasets the runs {_both(found, _excluded)}"
+
+
+def _excluded(pooled: Pooled) -> str:
+    high = WHOLE if pooled.share is None else pooled.share.high
+    if high < HALF:
+        return "rule out even half of that"
+    return "rule that out, but not half of it" if high < WHOLE else "cannot rule that out"
 
 
 def power_lines(path: Path = NETWORKS / "power.json") -> list[str]:

@@ -90,6 +90,11 @@ class Study:
     numbers: dict[str, dict[str, Number]] = field(repr=False)
     whole: bool = False
 
+    @property
+    def cells(self) -> str:
+        """What keeps its share in strategies that do not say."""
+        return CELLS.get(self.models, "joint")
+
 
 def network_studies(results: Path = choices.RESULTS) -> list[Study]:
     """The studies of whole networks that have finished rounds; strategies also by other ways to choose."""
