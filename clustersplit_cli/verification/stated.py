@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from clustersplit_cli.core.baselines import ANOTHER_OPTIMUM, LEAVE_ONE_DOMAIN_OUT, STRATEGIES
+from clustersplit_cli.core.bound.bound import PROVEN
 from clustersplit_cli.core.effort import EFFORTS
 from clustersplit_cli.options import WORST
 from clustersplit_cli.reports.verification import FAILED, OK, SKIPPED, Check
@@ -82,6 +83,7 @@ _ELSEWHERE = (
     "config.engine",
     "plan.budget",
     "input.files[].path",
+    "bound.proven_optimal",
     "warnings[].message",
 )
 """Places that other checks look at."""
@@ -111,6 +113,8 @@ def check_stated(
         wrong = list(differences(*both, key, noise))
         if key == "input" and not moved:
             wrong += _path_faults(*both)
+        if key == "bound":
+            wrong += _proof_faults(*both)
         if key == "warnings":
             wrong += _warning_faults(*both)
         if wrong:
@@ -197,6 +201,14 @@ def differences(
             yield from differences(said, found, name, noise, f"{kind}[]")
     elif not _same(stated, recomputed, leaf, noise.get(leaf, 0.0)):
         yield f"{place} is {_short(stated)} in the report, recomputed {_short(recomputed)}"
+
+
+def _proof_faults(stated: Mapping[str, Any] | None, recomputed: Mapping[str, Any] | None) -> Iterator[str]:
+    """Whether the share that is stated is a proof: recomputed, it may round to the other side."""
+    if stated and recomputed:
+        said, share = stated["proven_optimal"], stated["fraction"]
+        if said != (recomputed["kernel"] == "exact" and share**2 >= 1.0 - PROVEN):
+            yield f"bound.proven_optimal is {said} where the fraction is {share}"
 
 
 def is_unchecked(kind: str) -> bool:

@@ -47,13 +47,14 @@ def test_without_an_objective_only_digits_count() -> None:
 def test_a_bound_may_be_off_by_rounding_where_it_is_nothing_else(
     most: float, off: float, expected: str
 ) -> None:
+    bound = {"mmd_upper": most, "fraction": 0.5, "kernel": "exact", "proven_optimal": False}
     recomputed = {
         "mmd": {"value": 1e-8, "squared": 1e-16, "kernel": "rbf", "error": None},
         "objective": {"psi": 880.0, "ssq_total": 900.0},
         "sizes": {"train": 800, "val": 200},
-        "bound": {"mmd_upper": most},
+        "bound": bound,
     }
-    stated = recomputed | {"bound": {"mmd_upper": most * (1 + off)}}
+    stated = recomputed | {"bound": bound | {"mmd_upper": most * (1 + off)}}
     found = next(check.status for check in check_stated(stated, recomputed) if check.name == "bound")
     assert found == expected
 
@@ -75,3 +76,23 @@ def test_numbers_of_parts_may_be_off_by_rounding_where_parts_are_small(
     stated = recomputed | {"parts": parts(0.5 * (1 + off))}
     found = next(check.status for check in check_stated(stated, recomputed) if check.name == "parts")
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("fraction", "said", "expected"),
+    [(1.0, True, OK), (1.0, False, FAILED), (0.9, True, FAILED), (1 - 6e-6, False, OK)],
+)
+def test_a_proof_must_follow_from_the_share_that_is_stated(
+    fraction: float, said: bool, expected: str
+) -> None:
+    bound = {"mmd_upper": 0.5, "fraction": fraction, "kernel": "exact", "proven_optimal": said}
+    recomputed = {
+        "mmd": {"value": 0.5 * fraction, "squared": (0.5 * fraction) ** 2, "kernel": "rbf", "error": None},
+        "objective": {"psi": 880.0, "ssq_total": 900.0},
+        "sizes": {"train": 800, "val": 200},
+        "bound": bound | {"proven_optimal": not said},  # as rounding may have it
+    }
+    found = next(
+        check for check in check_stated(recomputed | {"bound": bound}, recomputed) if check.name == "bound"
+    )
+    assert found.status == expected
