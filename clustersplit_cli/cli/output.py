@@ -162,7 +162,7 @@ def print_to_stdout(text: str, published: Path | None = None) -> None:
         refused = output_error("standard output", error)
         if published is not None:
             refused = OutputError(
-                f"{refused.message}; {published} is complete all the same", hint=refused.hint
+                f"{refused.message}; {published} is complete nevertheless", hint=refused.hint
             )
         raise refused from error
 

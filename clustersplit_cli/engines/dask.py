@@ -187,7 +187,7 @@ class ClusterExecutor:
         seat = self._seats[number]
         if seat.losses >= MOST_LOSSES:
             raise ClusterError(
-                f"{seat.losses} workers were lost over the same rows",
+                f"{seat.losses} workers failed on the same rows",
                 hint="they may be short of memory: use fewer --nystrom landmarks, or larger workers",
             )
         alive = self._fit_threads() or self._wait_for_workers()

@@ -118,7 +118,7 @@ class TrialStore:
             _remove_evaluation(path)
         else:
             raise OutputError(
-                f"{path} holds an evaluation already", hint="--resume goes on with it, --force replaces it"
+                f"{path} already holds an evaluation", hint="--resume goes on with it, --force replaces it"
             )
 
     def _open(self) -> None:

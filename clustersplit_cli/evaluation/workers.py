@@ -81,7 +81,7 @@ class ProbeRunner:
                 pending.update(executor.submit(work, *task) for task in islice(source, len(finished)))
         except BrokenProcessPool as error:
             raise TrialError(
-                "a worker process was killed, perhaps for want of memory",
+                "a worker process was killed, perhaps for lack of memory",
                 hint="go on with --resume and fewer --jobs, or fewer --probe-rows",
             ) from error
         finally:

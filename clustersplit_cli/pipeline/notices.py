@@ -78,7 +78,7 @@ def about_kernel(
         yield (
             "uneven_spreads",
             f"few of the {columns.varying} columns that vary have most of the variance ({held}), so the "
-            f"{prepared.kernel.name} kernel hardly sees the others; try --standardize zscore",
+            f"{prepared.kernel.name} kernel depends mostly on them; try --standardize zscore",
         )
     near = columns.nearly_constant
     if near and (is_uneven or standardize == "zscore"):

@@ -259,7 +259,8 @@ class Split(_Result):
         with in_python_words():
             if left_out:
                 raise InputError(
-                    f"{left_out} of {len(labels)} rows are on neither side, which no PredefinedSplit says",
+                    f"{left_out} of {len(labels)} rows are on neither side, which a PredefinedSplit cannot "
+                    "express",
                     hint="use cv=[(split.train, split.val)]",
                 )
         return PredefinedSplit(labels - 1)
@@ -379,7 +380,7 @@ class Partition(_Result):
         with in_python_words():
             if left_out:
                 raise UsageError(
-                    f"{left_out} rows are in no part, which a PredefinedSplit cannot say",
+                    f"{left_out} rows are in no part, which a PredefinedSplit cannot express",
                     hint="use cv=list(partition.folds())",
                 )
         return PredefinedSplit(self.labels)

@@ -62,7 +62,7 @@ def load_report(text: str | bytes, *, source: str = "the report") -> dict[str, A
     if wrong:
         more = f"; and {len(wrong) - 1} more faults" if len(wrong) > 1 else ""
         raise InputError(
-            f"{source} is not a whole report: {wrong[0]}{more}",
+            f"{source} is not a complete report: {wrong[0]}{more}",
             hint="give the report.json as it was written, or make the run again",
         )
     return report

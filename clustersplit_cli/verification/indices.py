@@ -29,7 +29,9 @@ def check_positions(parts: Mapping[str, Indices], n: int, *, must_be_sorted: boo
         fine = "both sides ascend" if is_split else "all parts ascend"
         yield _judge("rows sorted", falls, fine, "lower than the row before")
     else:
-        yield Check("rows sorted", SKIPPED, "not ascending, which only our own files must be")
+        yield Check(
+            "rows sorted", SKIPPED, "not ascending, which is required only of files from clustersplit"
+        )
     yield _judge("rows distinct", {name: _repeated(rows) for name, rows in parts.items()}, "no row twice")
     where = "on both sides" if is_split else "in two parts"
     name, what = ("sides disjoint", "both") if is_split else ("parts disjoint", "all")

@@ -167,15 +167,13 @@ def _check_tighter_bound(report: Mapping[str, Any], recomputed: Mapping[str, Any
     stated, proven, mmd = report["bound"]["mmd_upper"], recomputed["mmd_upper"], report["mmd"]["value"]
     if not mmd * (1.0 - RELATIVE) <= stated <= proven * (1.0 + RELATIVE):
         return Check("bound", FAILED, f"{stated:.6g} is not between the MMD {mmd:.6g} and {proven:.6g}")
-    return Check("bound", SKIPPED, f"MMD at most {proven:.6g}; the stated {stated:.6g} takes rows in memory")
+    return Check("bound", SKIPPED, f"MMD at most {proven:.6g}; the stated {stated:.6g} needs rows in memory")
 
 
 def _check_ties(run: RecordedRun, context: Context[Any], given: Any) -> Check:
     """Among identical rows of a cell the lowest go to validation; no number could tell them apart."""
     if context.options.is_graded:
-        return Check(
-            "identical rows", SKIPPED, "chance has a say in a graded split, among identical rows too"
-        )
+        return Check("identical rows", SKIPPED, "a graded split chooses among identical rows at random")
     found = context.misplaced_ties(given)
     if found is None:
         why = "units of rows stay together"

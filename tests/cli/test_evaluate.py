@@ -58,7 +58,7 @@ def test_an_earlier_evaluation_is_kept_unless_it_is_to_be_resumed_or_replaced(
     before = trials.read_bytes()
     code, _, err = evaluate(*FEW)
     assert code == 2
-    assert "holds an evaluation already" in err
+    assert "already holds an evaluation" in err
     assert "--resume" in err
     code, _, err = evaluate(*FEW, "--resume", "--seed", "1")
     assert code == 2

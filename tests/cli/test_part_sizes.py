@@ -139,7 +139,7 @@ def test_the_table_names_folds_and_cells(table: dict[str, Any], capsys: pytest.C
             2,
             "--seed, --h has no effect with --parts",
         ),
-        (["--k", "5", "--parts", "a=0.5,b=0.5"], 2, "--k and --parts are two ways"),
+        (["--k", "5", "--parts", "a=0.5,b=0.5"], 2, "--k and --parts cannot be combined"),
         (["--parts", "a=0.5,b=0.4"], 2, "add up to"),
         (["--k", "5", "--exclude", "label=dog"], 2, "never has the value 'dog'"),
         (["--k", "5", "--stratify", "label", "--stratify", "domain"], 2, ""),

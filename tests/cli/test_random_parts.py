@@ -84,8 +84,8 @@ def test_the_others_are_driven_apart_as_if_there_were_no_random_part(folder: Pat
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ("train=0.8,test=0.2:random", "leaves fewer than two parts to drive apart"),
-        ("train=0.6,val=0.2:random,test=0.2:random", "leaves fewer than two parts to drive apart"),
+        ("train=0.8,test=0.2:random", "has fewer than two parts that are not random"),
+        ("train=0.6,val=0.2:random,test=0.2:random", "has fewer than two parts that are not random"),
         ("train=0.6,val=0.2,test=0.2:chance", "'chance' is no way to choose rows"),
         ("train=0.6,val=0.2,test=0.2:", "'' is no way to choose rows"),
         ("train=0.6,val=0.2,test=random", "'random' is not a number"),

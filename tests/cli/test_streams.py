@@ -187,7 +187,7 @@ def test_a_full_stdout_is_an_error_of_its_own(
     assert done.returncode == 2
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: cannot write ")
-    published = "; feats_split is complete all the same" if "--json" in arguments else ""
+    published = "; feats_split is complete nevertheless" if "--json" in arguments else ""
     assert error.endswith(f"no space left on the device{published}")
     assert (folder / "feats_split" / "report.json").exists() == bool(published)
     assert hint == "hint: free some space, or write to another disk"

@@ -75,7 +75,7 @@ def test_evaluate_says_what_the_command_says(
     assert (tmp_path / "ours" / "trials.jsonl").stat().st_size > before
     with pytest.raises(ValueError, match="another input"):
         evaluate(data.X + 1, data.y, data.domains, search=3, out=tmp_path / "ours", resume=True, **options)
-    with pytest.raises(ValueError, match="holds an evaluation already; resume=True goes on"):
+    with pytest.raises(ValueError, match="already holds an evaluation; resume=True goes on"):
         evaluate(*data, search=2, out=tmp_path / "ours", **options)
 
 

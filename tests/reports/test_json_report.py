@@ -91,7 +91,7 @@ def test_what_json_cannot_hold_is_refused_by_name(report: Report) -> None:
         ('{"schema_version": true}', "run.json has schema version true, this program reads version 1"),
         (
             '{"schema_version": 1}',
-            "run.json is not a whole report: tool is missing, and should be an object; and ",
+            "run.json is not a complete report: tool is missing, and should be an object; and ",
         ),
     ],
 )

@@ -180,7 +180,7 @@ def test_a_fault_is_told_with_its_place_and_what_should_be_there(
     content = changed(json.loads(render_json(report)), place, value)
     with pytest.raises(InputError) as caught:
         load_report(json.dumps(content), source="run.json")
-    assert caught.value.message.startswith(f"run.json is not a whole report: {message}")
+    assert caught.value.message.startswith(f"run.json is not a complete report: {message}")
     assert caught.value.hint
 
 

@@ -45,7 +45,7 @@ def run(context: typer.Context) -> None:
 def _size(context: typer.Context, given: Mapping[str, Any]) -> None:
     """Check everything that can be checked, then count and show."""
     if given["k"] is not None and given["parts"] is not None:
-        raise UsageError("--k and --parts are two ways to part rows", hint="leave one of them out")
+        raise UsageError("--k and --parts cannot be combined", hint="leave one of them out")
     option = "--k" if given["k"] is not None else "--parts"
     idle = [option_name(name) for name in _IDLE if was_said(context, name)]
     if idle:

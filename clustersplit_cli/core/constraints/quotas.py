@@ -203,7 +203,7 @@ def parse_parts(text: str) -> tuple[tuple[str, Fraction], ...]:
         raise UsageError(f"the shares of --parts add up to {float(total):.10g}, not to 1", hint=example)
     if len(parts) - len(random_parts(text)) < FEWEST:
         raise UsageError(
-            f"--parts '{text}' leaves fewer than two parts to drive apart",
+            f"--parts '{text}' has fewer than two parts that are not random",
             hint="draw fewer parts at random; clustersplit baseline random draws all",
         )
     # Thirds have no end as decimals: the last part makes up for what they lack.

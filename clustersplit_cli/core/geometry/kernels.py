@@ -386,7 +386,7 @@ def _refuse_lost_directions(features: Features, workers: Workers) -> None:
     found = np.flatnonzero(np.concatenate(list(workers.map(lost, features.row_tiles()))))
     if len(found):
         raise InputError(
-            f"{len(found)} rows have no direction that could be told from rounding: they are at the mean of "
+            f"{len(found)} rows have no direction beyond rounding errors: they are at the mean of "
             "all columns",
             hint="use --standardize zscore with another kernel than cosine",
         )

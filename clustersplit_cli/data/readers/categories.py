@@ -54,7 +54,7 @@ def encode_units(column: pa.ChunkedArray, word: str, rows: NDArray[np.int64]) ->
         raise InputError(
             f"column {word!r}, which keeps rows together, has no value in {len(missing)} rows: "
             f"{listed(missing.tolist())}",
-            hint="give rows that are on their own a value of their own",
+            hint="give every row that belongs to no group a value of its own",
         )
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     place = np.empty(len(first), np.int64)
