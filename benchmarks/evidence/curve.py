@@ -138,7 +138,7 @@ def table(found: dict[str, Any]) -> list[str]:
     """One row for every estimate, one column for every dataset, and their means."""
     names = [name for name in NAMES if name in found]
     lines = [
-        f"| | {' | '.join(NAMES[name] for name in names)} | mean | mean of absolute errors |",
+        f"| | {' | '.join(NAMES[name] for name in names)} | mean of absolute values | mean absolute error |",
         f"| --- |{' --- |' * (len(names) + 2)}",
     ]
     for key, said in ROWS.items():
@@ -149,9 +149,9 @@ def table(found: dict[str, Any]) -> list[str]:
         cells = [pair(each and each["bias"], "+") for each in own.values()]
         known = [each for each in own.values() if each is not None]
         for what in ("bias", "absolute"):
-            values = [each[what]["mean"] for each in known]
+            values = [abs(each[what]["mean"]) for each in known]
             se = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-            cells.append(pair({"mean": fmean(values), "se": se}, "+" if what == "bias" else ""))
+            cells.append(pair({"mean": fmean(values), "se": se}, ""))
         lines.append(f"| {said} | {' | '.join(cells)} |")
     return lines
 
@@ -160,7 +160,7 @@ def coverage(found: dict[str, Any]) -> str:
     """How often the accuracy that was found lies within what the curve states."""
     names = [name for name in NAMES if name in found]
     parts = {name: found[name]["every_row"] for name in names if found[name]["every_row"] > 1}
-    thinner = [f"of {NAMES[name]} one row in {step} was taken" for name, step in parts.items()]
+    thinner = [f"one row in {step} of {NAMES[name]}" for name, step in parts.items()]
     curves = [each for dataset in found.values() for each in dataset["curve"]["domains"]]
     off = [abs(each["expected"] - each["observed"]) / each["error"] for each in curves]
     within = [sum(value <= errors for value in off) for errors in (1, 2)]
@@ -169,7 +169,7 @@ def coverage(found: dict[str, Any]) -> str:
         f"Of {len(curves)} domains, {within[0]} have the accuracy that the curve gives within one stated "
         f"error and {within[1]} within two; {beyond} lie beyond the hardest split. "
         f"Repeats: {', '.join(f'{NAMES[name]} {repeats(found[name])}' for name in names)}. "
-        f"{', '.join(thinner).capitalize()}{'. ' if thinner else ''}"
+        f"{'Taken were ' if thinner else ''}{', '.join(thinner)}{'. ' if thinner else ''}"
         f"{sum(dataset['trials'] for dataset in found.values()):,} trainings, "
         f"{sum(dataset['failed'] for dataset in found.values())} failed."
     )
