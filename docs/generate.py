@@ -18,9 +18,9 @@ def cli_page() -> str:
     os.environ["COLUMNS"] = "80"
     from typer.main import get_command
 
-    from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.app import program as whole
 
-    program: Any = get_command(app)
+    program: Any = get_command(whole())
     with program.make_context("clustersplit", [], resilient_parsing=True) as context:
         parts = [("clustersplit", program.get_help(context))]
         for name, command in program.commands.items():
@@ -58,9 +58,9 @@ def manual_page() -> str:
     from typer.main import get_command
 
     from clustersplit_cli import __version__
-    from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.app import program as whole
 
-    program: Any = get_command(app)
+    program: Any = get_command(whole())
     summary, _, about = (program.help or "").partition("\n")
     lines = [
         r".\" Written by docs/generate.py; `make docs` writes it anew.",

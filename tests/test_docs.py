@@ -159,11 +159,11 @@ def test_the_reference_is_made_from_the_program_as_it_is() -> None:
 
 
 def test_the_reference_has_every_command_and_every_key() -> None:
-    from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.declarations import COMMANDS
     from clustersplit_cli.reports.json_report import report_schema
 
     cli = (DOCS / "reference" / "cli.md").read_text("utf-8")
-    for command in app.registered_commands:
+    for command in COMMANDS:
         assert f"\n## clustersplit {command.name}\n" in cli
     keys = (DOCS / "reference" / "report-json.md").read_text("utf-8")
     for key in report_schema()["properties"]:

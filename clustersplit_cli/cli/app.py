@@ -18,6 +18,8 @@ from clustersplit_cli.cli.process import CLEAN, INTERRUPTED, Stopped, mark_repor
 from clustersplit_cli.errors import ClusterSplitError, printable, shortened
 
 BUG = 70
+COMPLETING = "_CLUSTERSPLIT_COMPLETE"
+"""What a shell sets that wants to know how a word may go on."""
 WIDEST_HELP = 160
 """Help is as wide as the terminal, but longer lines are hard to read."""
 START = """Example: clustersplit split feats.parquet --h 0.2
@@ -25,13 +27,37 @@ START = """Example: clustersplit split feats.parquet --h 0.2
 Start with `clustersplit inspect FEATURES`, then `clustersplit split --help`. For completion with Tab in bash,
 zsh and fish: `clustersplit --install-completion`, then open a new shell."""
 
-app = typer.Typer(
-    name="clustersplit",
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
-)
+
+def program(words: Sequence[str] | None = None) -> typer.Typer:
+    """The program: all of it, or what some words of a command line take.
+
+    To make the parameters of all commands takes half as long again as to start.
+
+    Parameters
+    ----------
+    words : of the command line; None for all commands with all parameters.
+    """
+    made = typer.Typer(
+        name="clustersplit",
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
+    )
+    made.callback(invoke_without_command=True, epilog=START)(_start)
+    first = next((word for word in words or () if not word.startswith("-")), None)
+    named = [command for command in COMMANDS if command.name == first]
+    for command in named or COMMANDS:
+        # Where no command is named, there is help on them to show, or a wrong name to explain.
+        arguments, options = (command.arguments, command.options) if named or words is None else ({}, ())
+        made.command(
+            command.name,
+            cls=GroupedHelp,
+            help=command.help,
+            short_help=command.summary,
+            epilog=f"Example: {command.example}",
+        )(with_parameters(_body(command), arguments, options))
+    return made
 
 
 def _show_version(wanted: bool) -> None:
@@ -40,8 +66,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True, epilog=START)
-def program(
+def _start(
     context: typer.Context,
     version: Annotated[
         bool,
@@ -66,23 +91,15 @@ def _body(command: Command) -> Body:
     return run_command
 
 
-for _command in COMMANDS:
-    app.command(
-        _command.name,
-        cls=GroupedHelp,
-        help=_command.help,
-        short_help=_command.summary,
-        epilog=f"Example: {_command.example}",
-    )(with_parameters(_body(_command), _command.arguments, _command.options))
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the program on the arguments, by default the process's own, and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or os.environ.get("CLUSTERSPLIT_DEBUG", "") not in ("", "0")
     try:
         refuse_value_of_help(words)
-        code = app(args=words, standalone_mode=False, prog_name="clustersplit")
+        code = program(None if COMPLETING in os.environ else words)(
+            args=words, standalone_mode=False, prog_name="clustersplit"
+        )
         sys.stdout.flush()
         if code == INTERRUPTED:  # Typer turns the exception into its exit code
             raise KeyboardInterrupt
@@ -119,7 +136,7 @@ def _in_words(error: Exception, words: Sequence[str]) -> tuple[str, str | None, 
     # Typer carries its own copy of Click, so its errors are known by what they can do.
     if hasattr(error, "format_message"):
         message = error.format_message().strip().rstrip(".")
-        known = [command.name for command in app.registered_commands]
+        known = [command.name for command in COMMANDS]
         command = f"clustersplit {words[0]}" if words and words[0] in known else "clustersplit"
         return message[:1].lower() + message[1:], f"see {command} --help", 2
     cure = "this is a bug in clustersplit: please report it with the output of the same command and --debug"

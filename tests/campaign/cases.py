@@ -90,9 +90,9 @@ def option_names() -> dict[str, tuple[str, ...]]:
     """The long options of every command, as the program itself declares them."""
     from typer.main import get_command
 
-    from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.app import program as whole
 
-    program: Any = get_command(app)
+    program: Any = get_command(whole())
     with program.make_context("clustersplit", [], resilient_parsing=True) as context:
         return {
             name: tuple(

@@ -111,9 +111,9 @@ def _keep_parsers() -> None:
     """Build what parses command lines once; every child would spend most of its first 50 ms on it."""
     import typer.main
 
-    from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.app import program as whole
 
-    program: Any = typer.main.get_command(app)
+    program: Any = typer.main.get_command(whole())
     typer.main.get_command = lambda _: program
     with program.make_context("clustersplit", [], resilient_parsing=True) as context:
         for name, command in program.commands.items():

@@ -250,11 +250,11 @@ def test_every_option_of_the_command_is_in_the_config_or_has_a_reason_not_to_be(
 ) -> None:
     from typer.main import get_command
 
-    from clustersplit_cli.cli.app import app
+    from clustersplit_cli.cli.app import program
     from clustersplit_cli.options import OPTIONS
 
     assert split("feats.parquet").code == 0
-    command: Any = get_command(app)
+    command: Any = get_command(program())
     names = {parameter.name for parameter in command.commands["split"].params}
     of_this_run_only = {
         "spill",

@@ -14,9 +14,9 @@ import pytest
 from typer.main import get_command
 
 from clustersplit_cli import __version__
-from clustersplit_cli.cli.app import app, run
+from clustersplit_cli.cli.app import program, run
 
-COMMAND: Any = get_command(app)
+COMMAND: Any = get_command(program())
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_data" / "gas.parquet"
 PARAMETERS = {parameter.name: parameter for parameter in COMMAND.commands["split"].params}
 
