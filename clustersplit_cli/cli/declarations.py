@@ -260,7 +260,7 @@ INSPECT = Command(
     {"features": FEATURES},
     _options(
         f"{READING} target holdout",
-        OPTIONS["k"].but(default=None, help="Show what k folds would get of every cell."),
+        OPTIONS["k"].but(default=None, example=5, help="Show what k folds would get of every cell."),
         OPTIONS["parts"].but(help="Show what named parts would get of every cell."),
         "stratify tolerance rounding label_bins keep_together force_train force_val",
         f"{KERNEL} restarts effort seed {MACHINE} engine scheduler",

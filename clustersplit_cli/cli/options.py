@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -99,9 +100,14 @@ def integer(flag: str, example: int | None) -> Callable[[str | int], int]:
         try:
             return int(value)
         except ValueError:
-            raise UsageError(
-                f"{flag} '{value}' is not an integer", hint=f"for example {flag} {example}"
-            ) from None
+            digits, most = str(value).strip().lstrip("+-"), sys.get_int_max_str_digits()
+            is_long = digits.isdecimal() and len(digits) > most
+            wrong = (
+                f"has {len(digits)} digits, more than the {most} that are read"
+                if is_long
+                else "is not an integer"
+            )
+            raise UsageError(f"{flag} '{value}' {wrong}", hint=f"for example {flag} {example}") from None
 
     return parse
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from clustersplit_cli.cli.app import run
+from clustersplit_cli.cli.declarations import COMMANDS
+from clustersplit_cli.options import Option
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 LABELS = np.arange(20) % 2
@@ -162,6 +167,12 @@ CASES = [
     ("good.parquet --kernel linear --nystrom 5", 2, ["--nystrom 5 has no meaning"], "drop --nystrom"),
     ("good.parquet --seed -1", 2, ["--seed must be at least 0, got -1"], "--seed"),
     ("good.parquet --seed 1.5", 2, ["--seed '1.5' is not an integer"], "--seed 0"),
+    (
+        f"good.parquet --seed {'9' * 5000}",
+        2,
+        ["has 5000 digits, more than the 4300 that are read"],
+        "--seed 0",
+    ),
     ("good.parquet --threads 0", 2, ["--threads must be at least 1, got 0"], "--threads 1"),
     ("good.parquet --standardize unit", 2, ["--standardize 'unit' is unknown"], "none, zscore, l2"),
     ("good.parquet --rounding up", 2, ["--rounding 'up' is unknown"], "nearest, balanced"),
@@ -190,7 +201,6 @@ CASES = [
     ("good.parquet --nystrom " + "9" * 5000, 2, ["--nystrom must be auto"], "--nystrom 2000"),
     ("good.parquet --memory " + "9" * 5000, 2, ["is not a size"], "--memory 8GB"),
     ("good.parquet --restarts " + "9" * 400, 2, ["--restarts must be at most"], "--restarts 10"),
-    ("good.parquet --seed " + "9" * 5000, 2, ["--seed '999"], "--seed 0"),
     ("records.npy", 2, ["records.npy has no rows"], "at least two rows"),
     ("cube.npz", 2, ["array 'label' of cube.npz has shape (20, 2, 2)"], "one value per row"),
     ("long.parquet --label zz", 2, ["no column 'zz'"], "...[2002 characters]..."),
@@ -244,6 +254,16 @@ def test_bad_input_is_one_line_and_a_cure_and_nothing_is_written(
     assert [words for words in wrong if words not in error] == []
     assert cure in hint
     assert sorted(gallery.rglob("*")) == before
+
+
+def test_every_integer_that_is_none_gets_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        for option in command.options:
+            if isinstance(option, Option) and option.kind == "integer":
+                words = [command.name, *("random" for _ in [0] if command.name == "baseline")]
+                assert run([*words, "x.parquet", option.flag, "many"]) == 2
+                hint = capsys.readouterr().err.splitlines()[-1]
+                assert re.fullmatch(rf"hint: for example {option.flag} [0-9]+", hint), hint
 
 
 @pytest.mark.parametrize(
