@@ -5,7 +5,7 @@
 Reads the first repeat of what is finished: variances and the oracle's gain, not who gained.
 The gain of a strategy in a round is that of its choice over the choice on the random split. Its standard
 deviation over evaluation domains holds what differs between domains and what differs between repeats. More
-repeats reduce only the second, so the numbers are those at best. Writes JSON with the date and the cost.
+repeats reduce only the second, so the numbers are those at best. Adds to FILE, with the date and the cost.
 """
 
 from __future__ import annotations
@@ -159,10 +159,8 @@ def main() -> int:
     rows = [
         row(f"{each.dataset}, {each.algorithm}", each.domains, each.gap, each.deviation) for each in largest
     ]
-    deviation, gap = (
-        float(np.mean(np.square([getattr(each, name) for each in largest]))) ** 0.5
-        for name in ("deviation", "gap")
-    )
+    deviation = float(np.mean([each.deviation**2 for each in largest])) ** 0.5
+    gap = float(np.mean([each.gap for each in largest]))
     rows.append(row("three such datasets", 3 * largest[0].domains, gap, deviation))
     written = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -173,8 +171,10 @@ def main() -> int:
         "rows": rows,
         "seconds_per_training": {dataset: seconds(dataset) for dataset in given.time},
     }
-    given.out.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(given.out.read_text("utf-8"))
+    print(json.dumps(written, indent=1, ensure_ascii=False))
+    earlier = json.loads(given.out.read_text("utf-8")) if given.out.exists() else []
+    text = json.dumps([*earlier, written], indent=1, ensure_ascii=False)
+    given.out.write_text(text + "\n", encoding="utf-8")
     return 0
 
 
