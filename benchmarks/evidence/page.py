@@ -52,7 +52,13 @@ DATA_WORDS = {
     "rotated": "rotated digits",
     "mixed": "digits of several kinds",
 }
-MODEL_WORDS = {"probes": "probes", "graded": "probes again", "dann": "DANN", "coral": "CORAL", "erm": "ERM"}
+MODEL_WORDS = {
+    "probes": "probes, 20 settings",
+    "graded": "probes, 12 settings",
+    "dann": "DANN",
+    "coral": "CORAL",
+    "erm": "ERM",
+}
 KERNELS = {"cluster-rbf": "rbf", "cluster-linear": "linear"}
 COLOURS = {"cluster-rbf": "#c2410c", "cluster-linear": "#1d4ed8"}
 
@@ -190,7 +196,7 @@ def figure(pool: Pool) -> str:
     studies = sorted(pool.studies, key=lambda study: (not study.whole, list(DATA_WORDS).index(study.dataset)))
     rows = [(words_of(study), study) for study in studies]
     width, left, top, step = 860, 250, 64, 30
-    height = top + step * (len(rows) + 2) + 60
+    height = top + step * (len(rows) + 3) + 60
     low, high = -25.0, 15.0
 
     def x(value: float) -> float:
@@ -222,7 +228,7 @@ def figure(pool: Pool) -> str:
     parts.append(
         f'<text x="{left}" y="{height - 8}" fill="#555">Means with two standard errors over domains; the '
         f"last "
-        "row with its 95 % interval.</text>"
+        "rows with 95 % intervals.</text>"
     )
     for row, (words, study) in enumerate(rows):
         y = top + step * row + 12
@@ -235,10 +241,14 @@ def figure(pool: Pool) -> str:
             parts += _mark(x, found.mean, ends, y + shift, COLOURS[strategy])
     y = top + step * len(rows) + 22
     parts.append(f'<line x1="20" y1="{y - 16}" x2="{width - 30}" y2="{y - 16}" stroke="#444"/>')
-    parts.append(f'<text x="{left - 12}" y="{y + 8}" text-anchor="end" font-weight="bold">all studies</text>')
-    for shift, strategy in zip((-2, 10), KERNELS, strict=True):
-        found = pool.pooled(strategy).gain
-        parts += _mark(x, found.mean, (found.low, found.high), y + shift, COLOURS[strategy], thick=True)
+    for row, (name, part) in enumerate(by_cells(pool).items()):
+        at = y + step * row
+        parts.append(
+            f'<text x="{left - 12}" y="{at + 8}" text-anchor="end" font-weight="bold">all, {name}</text>'
+        )
+        for shift, strategy in zip((-2, 10), KERNELS, strict=True):
+            found = part.pooled(strategy).gain
+            parts += _mark(x, found.mean, (found.low, found.high), at + shift, COLOURS[strategy], thick=True)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
