@@ -148,7 +148,7 @@ class Context(Protocol[Found]):
     def subsample(self, found: Found) -> SubsampleEstimate | None:
         """Estimate MMD² under the exact kernel; None unless the kernel is approximated."""
 
-    def definition(self, found: Found) -> ByDefinition | None:
+    def definition(self, found: Found) -> ByDefinition:
         """Measure it again by definition, from the features themselves."""
 
     def misplaced_ties(self, parts: Any) -> SomeRows | None:

@@ -71,11 +71,7 @@ def verify_run(
     elif run.is_sharded == context.has_all_rows:
         yield from _allow_other_proofs(run, context, recomputed)
     yield from check_stated(run.report, recomputed, moved=run.moved)
-    definition = context.definition(found)
-    if definition is None:
-        yield Check("by definition", SKIPPED, NEEDS_ROWS)
-    else:
-        yield check_definition(run.report, definition)
+    yield check_definition(run.report, context.definition(found))
     if result.target is not None and result.target.matching is not None:
         yield check_weights(run.directory, run.formats, result.target.matching.weights)
     yield from check_account(run.report)
