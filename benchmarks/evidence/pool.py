@@ -30,9 +30,11 @@ from clustersplit_cli.reports.evaluation.summary import ORACLE, Correlation, Eva
 HERE = Path(__file__).resolve().parent
 FROZEN = HERE / "results" / "frozen.json"
 GRADED = HERE / "curve.json"
-DRAWS = 10_000
+DRAWS = 4_000
 Floats = NDArray[np.float64]
 Counts = dict[str, Floats]
+FEWEST = 4
+"""Domains without which a dataset says nothing about its spread."""
 SAME_DATA = {"fsdd_logmel800": "spoken"}
 """Datasets that are the same recordings under another name."""
 
@@ -125,10 +127,10 @@ def _chosen_otherwise(dataset: str, algorithm: str, results: Path) -> list[Evalu
 def discrepancy(results: Path = choices.RESULTS) -> Correlation | None:
     """Rank correlation of MMD(T,V) and accuracy over all choices of networks, less their rounds' means."""
     runs = [
-        replace(run, domain=f"{dataset} {algorithm} {run.domain}")
-        for dataset in DATASETS
-        for algorithm in CELLS
-        for run in choices.runs_of(dataset, algorithm, results=results)
+        replace(run, domain=f"{study.dataset} {study.models} {run.domain}")
+        for study in network_studies(results)
+        if study.domains >= FEWEST
+        for run in choices.runs_of(study.dataset, study.models, results=results)
     ]
     return discrepancy_and_test(runs).runs
 
@@ -227,10 +229,6 @@ def graded_studies(path: Path = GRADED) -> list[Study]:
         name = SAME_DATA.get(dataset, dataset)
         studies.append(Study(name, "graded", domains, repeats, kept["trials"], numbers_of(runs)))
     return studies
-
-
-FEWEST = 4
-"""Domains without which a dataset says nothing about its spread."""
 
 
 def all_studies() -> list[Study]:
