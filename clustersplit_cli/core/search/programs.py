@@ -57,7 +57,7 @@ SMALL = 2048
 """Up to this many units a pass over the kernel itself costs next to nothing."""
 SHARE = 5
 """Perturbed splits per round, as a part of what the closed form affords."""
-WORTHWHILE = 1e-4
+WORTHWHILE, ROUNDING = 1e-4, 1e-12
 ROUGH_ROUNDS, FINAL_ROUNDS = 3, 20
 
 
@@ -303,7 +303,9 @@ class CoupledSearch(StagedSearch[CoupledExplored, CoupledFound]):
             self.progress("perturb", done, effort.max_rounds)
             parent = best_distinct(candidates, 1)[0]
             noise = np.asarray(factors @ perturbation_directions(factors, batch, rng), dtype=np.float64)
-            noise /= np.maximum(noise.std(axis=0), np.finfo(np.float64).tiny)
+            # Where units differ by rounding alone, so does the noise: it must not be blown up to infinity.
+            spread, size = noise.std(axis=0), np.abs(noise).max(axis=0)
+            noise /= np.where(spread > ROUNDING * size, spread, np.where(size > 0, size, 1.0))
             strength = np.exp(rng.uniform(np.log(0.1), np.log(2.0), size=batch)) * float(parent.witness.std())
             perturbed = starter.choose(
                 noise * strength - parent.witness[:, None], np.repeat(parent.members[:, None], batch, axis=1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from clustersplit import cluster_split
 from clustersplit_cli.core.certificate import certify_program
 from clustersplit_cli.core.constraints.cells import Cells, joint_cells
 from clustersplit_cli.core.constraints.requirements import Requirements, make_requirements
@@ -246,3 +247,13 @@ def test_random_splits_of_two_families_keep_their_totals_and_nothing_else(worker
     for family in asked.families:
         for split in splits.T:
             assert family.within(split).all()
+
+
+@pytest.mark.filterwarnings("ignore::clustersplit_cli.errors.ClusterSplitWarning")
+@pytest.mark.parametrize("seed", [0, 5, 7])
+def test_units_that_differ_by_rounding_alone_can_be_split(seed: int) -> None:
+    """Two units of the same two rows each: no direction of the kernel tells them apart."""
+    rows = np.random.default_rng(seed).normal(size=(2, 2))[[0, 1, 1, 0]]
+    same = {"groups": np.array([0, 1, 0, 1]), "tolerance": "auto", "stratify": "none", "gamma": 0.5}
+    found = cluster_split(rows, h="0.25", certify="never", threads=1, **same)
+    assert sorted(found.val) in ([0, 2], [1, 3])
