@@ -208,3 +208,16 @@ def test_the_curve_does_not_depend_on_who_else_takes_part(
     assert alone.curve is not None and whole[1].curve is not None
     (one,), (other,) = alone.curve.domains, whole[1].curve.domains
     assert replace(one, scores={}) == replace(other, scores={})
+
+
+def test_a_curve_is_added_to_a_finished_evaluation(small: Dataset, run: Run, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"strategies": ["random:joint"], "domains": ("q",), "refit": False}
+    without = run(small, tmp_path / "out", **given)
+    assert without.curve is None
+    before = (tmp_path / "out" / "trials.jsonl").read_bytes()
+    report = run(small, tmp_path / "out", **given, curve=True, resume=True)
+    after = (tmp_path / "out" / "trials.jsonl").read_bytes()
+    assert after.startswith(before) and len(after) > len(before)
+    assert report.runs == without.runs
+    at_once = run(small, tmp_path / "other", **given, curve=True)
+    assert at_once.curve == report.curve

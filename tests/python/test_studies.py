@@ -79,9 +79,32 @@ def test_evaluate_says_what_the_command_says(
         evaluate(*data, search=2, out=tmp_path / "ours", **options)
 
 
+def test_the_accuracy_on_a_target_is_that_of_the_command(
+    data: Any, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    target = data.X[:30] + 0.5
+    np.save(tmp_path / "field.npy", target)
+    words = ["--search", "2", "--repeats", "1", "--probe", "logreg", "--strategy", "random:joint", "--curve"]
+    words += ["--target", str(tmp_path / "field.npy"), "--out", str(tmp_path / "theirs"), "--quiet", "--json"]
+    assert run(["evaluate", *files, *words]) == 0
+    (theirs, *_) = json.loads(capsys.readouterr().out)["curve"]["domains"]
+    options: dict[str, Any] = {"repeats": 1, "search": 2, "probe": "logreg", "strategies": ["random:joint"]}
+    found = evaluate(*data, curve=True, target=target, **options)
+    (ours, *_) = found.to_dict()["curve"]["domains"]
+    assert ours["domain"] == "target"
+    # Trials are named by the target, the splits and the settings are not.
+    assert {**ours, "domain": None} == {**theirs, "domain": None}
+    assert "curve: expect " in found.summary()
+    alone = evaluate(data.X, data.y, curve=True, target=target, **options)
+    assert [each.is_target for each in alone.curve.domains] == [True]
+    assert alone.runs == ()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"target": np.zeros((5, 4))}, "target is what curve estimates the accuracy on"),
         ({"resume": True}, "for a directory that is kept; pass out"),
         ({"out": "x", "resume": True, "force": True}, "use one of them"),
         ({"search": 0}, "search must be at least 1"),
