@@ -36,7 +36,7 @@ FIRST_GAINS, GONE_ON_WITH = 2e-4, 3
 """The same for all starts of many rows, and how many of them are gone on with."""
 WORTH_POLISHING = 1e-6
 """On many rows exchanges go on as long as a round of them lowers Psi by more than this share."""
-FIRST_MOMENTUM, MOST_MOMENTUM = 1.0, 12.0
+FIRST_MOMENTUM, MOST_MOMENTUM = 0.5, 2.0
 """How far beyond a step's own centroids it goes, in steps like the one before."""
 PERTURBED = 0.15
 """Share of the rows that are drawn again in a perturbed partition."""
