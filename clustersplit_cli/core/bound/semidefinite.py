@@ -32,7 +32,7 @@ MOST_UNITS = 1000
 """Rows or units up to which this is worth its time, which grows with their cube."""
 STEPS, LOOKED_AT, REPORTED = 3000, 25, 5
 """Steps at most; how often multipliers are turned into a bound, and progress is told."""
-PATIENCE, WORTHWHILE = 300, 1e-5
+PATIENCE, WORTHWHILE = 600, 1e-5
 """It stops early where so many steps lower the bound by a smaller share of it."""
 PENALTY = 1 / 30
 """Of a step away from agreement, in units of rows over validation rows; C has norm 1."""
