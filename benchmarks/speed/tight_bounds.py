@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import harness
 
-SIZES, HOLDOUTS, FAMILIES = (100, 200, 400), ("0.2", "0.5"), ("label", "label,domain")
+SIZES, HOLDOUTS, FAMILIES = (100, 200), ("0.2", "0.5"), ("label", "label,domain")
 
 
 def rows_of(folder: Path, n: int) -> Path:
