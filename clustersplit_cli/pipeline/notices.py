@@ -74,7 +74,9 @@ def about_kernel(
     columns = prepared.spreads
     is_uneven = columns.is_uneven and standardize == "none"
     if is_uneven:
-        held = ", ".join(f"{names[column]} {100 * share:.3g} %" for column, share in columns.largest)
+        held = ", ".join(
+            f"{names[column]} {100 * share:.3g} %" for column, share in columns.largest if share > 0
+        )
         yield (
             "uneven_spreads",
             f"few of the {columns.varying} columns that vary have most of the variance ({held}), so the "

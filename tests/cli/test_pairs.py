@@ -220,6 +220,14 @@ def test_near_duplicates_across_the_sides_are_counted(made: Any, doubled: Any, c
     assert run(["verify", "out", "--near-duplicates", "2"]) == 2
 
 
+def test_near_duplicates_are_those_of_two_groups(folder: Path, doubled: Any, capsys: Any) -> None:
+    words = ["mmd", "rows.npy", "--metadata", "about.parquet", "--near-duplicates", "0.99", "--json"]
+    assert run([*words, "--by", "label"]) == 2
+    assert "compares two groups, but there are 3" in capsys.readouterr().err
+    assert run([*words, "--by", "domain"]) == 0
+    assert json.loads(capsys.readouterr().out)["near_duplicates"]["rows"] > 0
+
+
 def test_near_duplicates_across_a_split_by_another_tool_fail_its_check(
     folder: Path, doubled: Any, capsys: Any
 ) -> None:

@@ -60,6 +60,11 @@ def run(context: typer.Context) -> None:
                 f"--witness tells two groups apart, but there are {len(comparison.parts)}",
                 hint="compare two files, two groups, or the sides of a split",
             )
+        if given["near_duplicates"] is not None and comparison.main_pair is None:
+            raise UsageError(
+                f"--near-duplicates compares two groups, but there are {len(comparison.parts)}",
+                hint="compare two files, two groups, or the sides of a split",
+            )
         answer = compare(
             comparison,
             task.checked,
