@@ -357,7 +357,8 @@ def power_lines(path: Path = NETWORKS / "power.json") -> list[str]:
     lines = [
         "The gain in points that a two-sided test at 5 % over domains finds with 80 % power. A script "
         "states it from "
-        "standard deviations of the first repeat alone: the first time before all runs but the pilot.",
+        "standard deviations of the first repeat alone: the first time from the pilot alone, as the next "
+        "study began.",
     ]
     for stated in [statements[0], *statements[1:][-1:]]:
         counts = list(stated["rows"][0]["detectable"])
