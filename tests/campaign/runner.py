@@ -293,6 +293,13 @@ def table(summary: dict[str, Any]) -> str:
     for kind, counts in summary["kinds"].items():
         commands = counts["tags"].get("commands", 0)
         lines.append(f"| {kind} | {counts['cases']:,} | {commands:,} | {counts['findings']} |")
+    tags = summary["kinds"].get("oracle", {}).get("tags", {})
+    compared, best = (
+        sum(count for tag, count in tags.items() if tag.endswith(f": {word}"))
+        for word in ("compared", "best")
+    )
+    if compared:
+        lines += ["", f"{best:,} of {compared:,} problems of the oracle ended at the best of all splits."]
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -240,7 +241,7 @@ def test_the_oracle_sees_what_is_wrong_about_a_target() -> None:
 def test_the_page_gets_the_table_of_the_summary(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{runner.BEGIN}\nold\n{runner.END}\nafter\n")
-    summary = {
+    summary: dict[str, Any] = {
         "commit": "abc",
         "seed": 3,
         "date": "2026-01-01",
@@ -252,7 +253,10 @@ def test_the_page_gets_the_table_of_the_summary(tmp_path: Path) -> None:
     assert "old" not in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    runner.write_page(page, {**summary, "seed": 4}, add=True)
+    tags = {"split: compared": 30, "split: best": 29, "folds: compared": 10, "folds: best": 10}
+    solved = {"oracle": {"cases": 50, "seconds": 9, "findings": 0, "tags": tags}}
+    runner.write_page(page, {**summary, "seed": 4, "kinds": summary["kinds"] | solved}, add=True)
+    assert "39 of 40 problems of the oracle ended at the best of all splits." in page.read_text()
     assert [f"seed {seed}" in page.read_text() for seed in (3, 4)] == [True, True]
     assert page.read_text().count("| cases | 20,000 | 21,000 | 0 |") == 2
 
