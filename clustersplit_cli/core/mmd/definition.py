@@ -68,14 +68,13 @@ def by_definition(
     rows -= centre
     if centred:
         spelled = replace(spelled, origin=centre)
-    if landmarks is not None:
-        mixing = spelled.mixing(rows[landmarks], raw.dtype)
-        rows = np.concatenate(
-            [spelled.values(rows[slice(*tile)], rows[landmarks]) @ mixing for tile in tiles(len(rows), ROWS)]
-        )
     sides = np.asarray(labels[:, None] == np.arange(int(labels.max()) + 1), dtype=np.float64)
-    if landmarks is not None or spelled.is_linear:
-        return _from_rows(rows, sides)
+    if landmarks is not None:
+        near = rows[landmarks]
+        mixing = spelled.mixing(near, raw.dtype)
+        return _from_blocks(lambda some: spelled.values(some, near) @ mixing, rows, sides, workers, on_done)
+    if spelled.is_linear:
+        return _from_blocks(lambda some: some, rows, sides, workers, on_done)
     return _from_values(rows, sides, spelled.values, workers, on_done)
 
 
@@ -163,7 +162,7 @@ class SpelledKernel:
         return np.asarray(vectors[:, kept] / np.sqrt(eigenvalues[kept]))
 
 
-def from_sums(sums: Matrix, sizes: NDArray[np.int64], trace: float) -> Definition:
+def from_sums(sums: Matrix, sizes: NDArray[Any], trace: float) -> Definition:
     """The same from sums (k, p) of rows whose inner products are the kernel, and from its trace."""
     means, total = sums / sizes[:, None], sums.sum(axis=0)
     within = float((sums * means).sum())
@@ -185,13 +184,27 @@ def unbiased(spelled: SpelledKernel, samples: Sequence[Matrix], sizes: NDArray[n
     return _mean_of(own[:, None] + own[None, :] - 2.0 * means, sizes.astype(np.float64))
 
 
-def _from_rows(rows: Matrix, sides: Matrix) -> Definition:
-    """Where the kernel is an inner product: distances to means, and between them; `sides` of shape (n, k)."""
-    means = np.stack([rows[side > 0].mean(axis=0) for side in sides.T])
-    psi = sum(float(((rows[side > 0] - mean) ** 2).sum()) for side, mean in zip(sides.T, means, strict=True))
-    total = float(((rows - rows.mean(axis=0)) ** 2).sum())
-    pairs = ((means[:, None] - means[None]) ** 2).sum(axis=2)
-    return Definition(_mean_of(pairs, sides.sum(axis=0)), psi, total, pairs)
+def _from_blocks(
+    of_rows: Callable[[Matrix], Matrix],
+    rows: Matrix,
+    sides: Matrix,
+    workers: Workers,
+    on_done: Callable[[int, int], None],
+) -> Definition:
+    """Where the kernel is an inner product of vectors, made of some rows at a time; `sides` is (n, k)."""
+    blocks = tiles(len(rows), ROWS)
+    # Far from zero the squares of vectors that hardly differ would have no digits left.
+    reference = of_rows(rows[slice(*blocks[0])]).mean(axis=0)
+
+    def sums(block: tuple[int, int]) -> tuple[Matrix, float]:
+        apart = of_rows(rows[slice(*block)]) - reference
+        return sides[slice(*block)].T @ apart, float((apart**2).sum())
+
+    total, trace = np.zeros((sides.shape[1], len(reference))), 0.0
+    for done, (of_block, squares) in enumerate(workers.map(sums, blocks), start=1):
+        total, trace = total + of_block, trace + squares
+        on_done(done, len(blocks))
+    return from_sums(total, sides.sum(axis=0), trace)
 
 
 def _mean_of(pairs: Matrix, sizes: Matrix) -> float:
