@@ -58,6 +58,8 @@ def spectral_scores(cells: Cells, factors: Floats, count: int) -> Floats:
     -------
     (n, r) with r = count, or fewer if there are not so many directions.
     """
+    if factors.shape[1] == 0:  # all values of the kernel are zero, as for units of rows that cancel out
+        return np.empty((len(factors), 0), factors.dtype)
     means = cell_means(cells, factors)
     values, vectors = np.linalg.eigh(within_cells(cells, factors, means))
     keep = np.flatnonzero(values > 1e-6 * max(values[-1], 0.0))[::-1][: (count + 1) // 2]

@@ -257,3 +257,13 @@ def test_units_that_differ_by_rounding_alone_can_be_split(seed: int) -> None:
     same = {"groups": np.array([0, 1, 0, 1]), "tolerance": "auto", "stratify": "none", "gamma": 0.5}
     found = cluster_split(rows, h="0.25", certify="never", threads=1, **same)
     assert sorted(found.val) in ([0, 2], [1, 3])
+
+
+@pytest.mark.filterwarnings("ignore::clustersplit_cli.errors.ClusterSplitWarning")
+def test_units_whose_rows_cancel_out_can_be_split() -> None:
+    """The sums of both units are zero, and with them all values of the kernel between units."""
+    rows = np.array([[-0.523657, -0.60402], [1.089702, -1.086781]])[[0, 1, 1, 0]]
+    asked = {"kernel": "polynomial", "degree": 1, "gamma": "median", "standardize": "zscore"}
+    units = {"groups": np.array([1, 0, 1, 0]), "tolerance": "auto", "stratify": "none", "certify": "never"}
+    found = cluster_split(rows, h=0.5, random_state=4, threads=1, **asked, **units)
+    assert sorted(found.val) in ([0, 2], [1, 3])
