@@ -349,7 +349,7 @@ def test_a_row_at_the_mean_has_no_direction_for_the_cosine_kernel(workers: Worke
     rows = rng.normal(size=(9, 2)) + 0.1
     rows[4] = np.delete(rows, 4, axis=0).mean(axis=0)  # the mean of all rows, up to rounding
     standardized = standardize(Features(rows), "zscore", workers)
-    with pytest.raises(InputError, match="1 rows have no direction that could be told from rounding"):
+    with pytest.raises(InputError, match="1 rows have no direction beyond rounding errors"):
         prepare(standardized, "cosine", "scale", 3, workers, rng)
     rows[4] += 1e-6
     prepare(standardize(Features(rows), "zscore", workers), "cosine", "scale", 3, workers, rng)
