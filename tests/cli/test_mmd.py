@@ -546,6 +546,11 @@ def test_companions_and_their_columns_serve_as_in_split(mmd: MMD, folder: Path) 
         (("feats.parquet", "--by", "label", "--within", "label"), "--by and --within both name", "another"),
         (("feats.parquet", "--by", "label", "--within", "label,,x"), "empty or repeated", "--within label"),
         (("feats.parquet", "--by", "label", "--evaluation", "x"), "is for the sides of a split", "--train"),
+        (
+            ("feats.parquet", "--by", "label", "--target", "x"),
+            "--target is for the sides of a split",
+            "--train",
+        ),
         (("feats.parquet", "--by", "label", "--fail-if-invalid"), "needs an evaluation set", "--evaluation"),
         (("feats.parquet", "--by", "label", "--fail-above", "-1"), "--fail-above '-1' is no MMD", "0.1"),
         (("feats.parquet", "--by", "label", "--fail-above", "x"), "--fail-above 'x' is no MMD", "0.1"),

@@ -158,6 +158,7 @@ REFUSED = [
     ("--target nan.parquet", "1 of 60 rows", "--drop-invalid"),
     ("--target far.parquet", "no row is near the target far.parquet", "same units"),
     ("--target domain=zz", "there is no column 'domain'", ""),
+    ("--target site=zz", "site=zz does not exist", "--target domain=zz"),
     ("--target domain=", "names nothing", "domain=sketch"),
     ("--aim nearest", "--aim nearest needs the rows of a target", "--target FILE"),
     ("--weights", "--weights needs the rows of a target", "--target FILE"),

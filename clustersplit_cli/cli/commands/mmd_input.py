@@ -77,7 +77,7 @@ class MMDRequest:
             report = report_of(given["split"])
             run = load_run(given["split"], report)
             given = with_options_of(report, context, given["split"] / REPORT_NAME, ("stratify", "id"))
-        given |= {name: named[name] for name in ("evaluation", "evaluation_domain", "target")}
+        given |= {name: named[name] for name in ("evaluation", "evaluation_domain")} | {"target": None}
         given.setdefault("stratify", ["none"])
         given.setdefault("id", None)
         if given["exact"]:
@@ -243,7 +243,7 @@ def _as_evaluation(given: Mapping[str, Any]) -> dict[str, Any]:
     if target in ("", "domain="):
         raise UsageError(f"--target '{target}' names nothing", hint="for example --target domain=sketch")
     found = {"evaluation": named.target_file, "evaluation_domain": named.target_domain}
-    return {**given, **found, "target": None}
+    return {**given, **found}
 
 
 def _check_form(given: Mapping[str, Any]) -> None:
@@ -268,9 +268,9 @@ def _check_form(given: Mapping[str, Any]) -> None:
     has_sides = forms["--split"] or forms["--train and --val"]
     evaluated = [name for name in ("evaluation", "evaluation_domain") if given[name] is not None]
     if evaluated and not has_sides:
-        option = f"--{evaluated[0].replace('_', '-')}"
+        said = "target" if given["target"] is not None else evaluated[0].replace("_", "-")
         raise UsageError(
-            f"{option} is for the sides of a split", hint="add --split DIR, or --train and --val"
+            f"--{said} is for the sides of a split", hint="add --split DIR, or --train and --val"
         )
     if len(evaluated) > 1:
         raise UsageError("--evaluation and --evaluation-domain are both given", hint="give one of them")

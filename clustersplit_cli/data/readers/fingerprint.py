@@ -219,5 +219,10 @@ def _missing(path: Path) -> InputError:
         near = closest(path.name, os.listdir(path.parent))  # noqa: PTH208 - names only, undecodable ones too
     except OSError:
         return InputError(f"{shown(path)} does not exist, nor does its folder", hint="check the path")
-    hint = f"closest: {listed([shown(path.parent / name) for name in near])}" if near else "check the path"
+    _, is_pair, value = path.name.partition("=")
+    hint = (
+        f"check the path; the rows of a domain are --target domain={value}" if is_pair else "check the path"
+    )
+    if near:
+        hint = f"closest: {listed([shown(path.parent / name) for name in near])}"
     return InputError(f"{shown(path)} does not exist", hint=hint)
